@@ -51,14 +51,14 @@ static inline void cpu_score_candidate(cpu_candidates *c, cpu_candidate candidat
     gumbel_summary_offer(c->best, score, z, candidate.token);
 }
 
-/* Index of the candidate with the highest upper bound; -1 if none reaches `least`. */
-static inline int32_t cpu_find_highest_candidate(const cpu_candidates *c, float least)
+/* Index of the candidate with the highest upper bound; -1 if none reaches `min_upper`. */
+static inline int32_t cpu_find_highest_candidate(const cpu_candidates *c, float min_upper)
 {
     int32_t at = -1;
     for (int32_t i = 0; i < c->count; i++)
-        if (c->list[i].upper >= least) {
+        if (c->list[i].upper >= min_upper) {
             at = i;
-            least = c->list[i].upper;
+            min_upper = c->list[i].upper;
         }
     return at;
 }

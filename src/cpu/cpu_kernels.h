@@ -15,9 +15,9 @@
 /* Lanes of the canonical dot product: lane j sums its products in order, then the lanes are summed
  * in the order of cpu_sum_lanes() (docs/maths.md, section 4). */
 #define CPU_LANES 16
-/* Hidden states are packed in chunks of this many elements, the last one padded with zeros. */
-#define CPU_CHUNK 32
-/* The most batch rows in a panel of packed hidden states. */
+/* Hidden states are packed in k-tiles of this many elements, the last one padded with zeros. */
+#define CPU_K_TILE 32
+/* Maximum batch rows of a panel of packed hidden states. */
 #define CPU_PANEL_ROWS_MAX 8
 
 /* The product of `count` weight rows and the hidden states of the batch. */
@@ -71,18 +71,18 @@ typedef struct cpu_quantized_rows {
     uint8_t *copy;             /* one tile for every 64 columns */
     float *steps;              /* [16]; NaN for a row that is not finite */
     gumbel_screen_block bound; /* maximum over all rows */
-    float weight_most;         /* largest norm of a row */
+    float max_weight_norm;     /* largest norm of a row */
 } cpu_quantized_rows;
 
 /* Bytes of 16 rows and 64 columns of a screen; tiles of the same rows are contiguous. */
 #define CPU_SCREEN_TILE 1024
 
-/* The quantization step of a row whose largest |w| is `most`, rounded up so that |q| <= 127. NaN if
- * `most` is not finite. */
-static inline float cpu_choose_screen_step(float most)
+/* The quantization step of a row whose largest |w| is `max_weight`, rounded up so that |q| <= 127.
+ * NaN if `max_weight` is not finite. */
+static inline float cpu_choose_screen_step(float max_weight)
 {
-    float step = most * (1.0f / 127.0f) * (1.0f + 0x1p-21f);
-    if (!(most < INFINITY))
+    float step = max_weight * (1.0f / 127.0f) * (1.0f + 0x1p-21f);
+    if (!(max_weight < INFINITY))
         return NAN;
     return step < GUMBEL_SCREEN_STEP_LEAST ? GUMBEL_SCREEN_STEP_LEAST : step;
 }
@@ -101,7 +101,7 @@ static inline void cpu_raise_row_bound(cpu_quantized_rows *r, int row, float err
         return; /* the row is not finite, and neither is any bound of its logit */
     r->bound.error = up_error > r->bound.error ? up_error : r->bound.error;
     r->bound.size = up_size > r->bound.size ? up_size : r->bound.size;
-    r->weight_most = weight > r->weight_most ? weight : r->weight_most;
+    r->max_weight_norm = weight > r->max_weight_norm ? weight : r->max_weight_norm;
 }
 
 /* Operands of the bounds of 64 logits of one row (gumbel_screen_bound_logit()). */

@@ -53,10 +53,10 @@
  * a sixth of the bandwidth; 3 KiB of each stream keep memory busy. */
 #define STREAM_AHEAD 3072
 /* Chunks of a pass. Streamed passes are as long as the first-level cache allows: their hidden
- * states fill 32 KiB. In other passes 8 chunks of two panels take 16 KiB, beside the weights of
+ * states fill 32 KiB. In other passes 8 k-tiles of two panels take 16 KiB, beside the weights of
  * this pass and the next; longer passes would prefetch too early. */
-#define STREAM_CHUNKS(batch) (256 / (batch))
-#define PASS_CHUNKS          8
+#define STREAM_K_TILES(batch) (256 / (batch))
+#define PASS_K_TILES          8
 
 /* Smallest work for which more than one thread is used; less is done before a second thread wakes
  * up. Units: multiply-adds (fused), tokens (logits), tiles of noise, rows whose token lists are
@@ -66,7 +66,7 @@
 #define CPU_PARALLEL_TILES    2
 #define CPU_PARALLEL_LISTS    4
 
-/* The most draws of a call that uses a screen: a candidate list takes 3 KiB per draw and thread. */
+/* Maximum draws of a call that uses a screen: a candidate list takes 3 KiB per draw and thread. */
 #define CPU_SCREEN_DRAWS_MAX 64
 /* A row becomes a fallback row once 1/64 of its vocabulary has been scored, because weights of
  * scattered candidates are read at a few GB/s only. */
@@ -80,7 +80,7 @@
 #define CPU_SCREEN_LARGEST             8
 #define CPU_SCREEN_TRIES               32
 
-/* The most biases of a row that are sorted, per block of 64 tokens: 9496 in all for V = 151,936. */
+/* Maximum biases of a row that are sorted, per block of 64 tokens: 9496 in all for V = 151,936. */
 #define CPU_BIASES 4
 
 static inline int cpu_is_worth_threads(const gumbel_problem *p)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A list of `most` entries a row, in host memory or on the GPU. */
+/* A list of `count` entries a row, in host memory or on the GPU. */
 typedef struct best_lists {
     int32_t *ids;
     float *scores;
@@ -17,10 +17,10 @@ typedef struct best_lists {
 
 /* Draw on the CPU and on the GPU, and CHECK that tokens and lists are equal. `alone`: the GPU
  * writes scores without ids. */
-static void check_lists(const request *req, int32_t most, int alone)
+static void check_lists(const request *req, int32_t count, int alone)
 {
     const char *what = request_describe(&req->plan);
-    size_t rows = (size_t)req->plan.batch, listed = rows * (size_t)most;
+    size_t rows = (size_t)req->plan.batch, listed = rows * (size_t)count;
     best_lists host = {make_zeroed(listed, 4), make_zeroed(listed, 4)};
     best_lists found = {make_zeroed(listed, 4), make_zeroed(listed, 4)};
     outcome *drawn = request_outcome(req);
@@ -30,12 +30,12 @@ static void check_lists(const request *req, int32_t most, int alone)
                            .tokens = gpu_make(rows * 4),
                            .best_ids = alone ? NULL : gpu_make(listed * 4),
                            .best_scores = gpu_make(listed * 4),
-                           .num_best = most};
+                           .num_best = count};
     gumbel_error error = {"", ""};
     size_t bytes = 0;
     drawn->output.best_ids = host.ids;
     drawn->output.best_scores = host.scores;
-    drawn->output.num_best = most;
+    drawn->output.num_best = count;
     CHECK(request_draw(cpu, req, drawn) == GUMBEL_OK, "%s", drawn->error.message);
     CHECK(gumbel_workspace_size(gpu, NULL, &generated->req.logits, &generated->req.sampling, &there,
                                 &bytes, &error) == GUMBEL_OK,

@@ -37,7 +37,7 @@ static void check_cycle(const cycle *req, int32_t *progress, const char *what)
     verified_free(found);
 }
 
-/* From logits, and from a head whose product has the CPU's bits. */
+/* Decodes texts from logits, and from a head whose product has the CPU's bits. */
 static void check_texts(int first, int count, int cycles)
 {
     for (int index = first; index < first + count; index++) {
@@ -132,7 +132,7 @@ static void check_rules(int first, int count)
 
 static void rules(void) { check_rules(0, 60); }
 
-/* Rows of many parts, in a replayed graph, emit the CPU's tokens each time, also with
+/* Rows of many splits, in a replayed graph, emit the CPU's tokens each time, also with
  * log-probabilities supplied by the drafter. */
 static void check_requests(wide_drafts *req, int is_supplied, const char *what, int index)
 {
@@ -163,10 +163,10 @@ static void check_requests(wide_drafts *req, int is_supplied, const char *what, 
     wide_free(req);
 }
 
-static void check_wide(int first, int count, int64_t vocab_most)
+static void check_wide(int first, int count, int64_t max_vocab)
 {
     for (int index = first; index < first + count; index++)
-        check_requests(wide_make(index, vocab_most), index / 2 % 2, "wide rows", index);
+        check_requests(wide_make(index, max_vocab), index / 2 % 2, "wide rows", index);
 }
 
 /* The drawn token may be anywhere in a warp's list, or after it. */
@@ -199,7 +199,7 @@ static void few(void)
     check_wide(3, 2, 3000);
 }
 
-/* Captured once, replayed with other tokens: tokens of the text, then none. */
+/* A graph captured once is replayed with tokens of the text, then with none. */
 static void graphs(void)
 {
     for (int index = 0; index < 20; index++) {
@@ -281,7 +281,7 @@ static void replays(void)
             CHECK(wide_verify(cpu, req, wanted) == GUMBEL_OK, "replay %d", index);
             gpu_graph_replay(&graph);
             gpu_verified_fetch(on_gpu, found);
-            for (int64_t i = 0; i < found->nodes; i++) { /* the graph adds to it */
+            for (int64_t i = 0; i < found->nodes; i++) { /* the graph adds to this array */
                 const uint64_t sum = found->histogram[i];
                 found->histogram[i] -= before[i];
                 before[i] = sum;
@@ -380,11 +380,11 @@ int main(int argc, char **argv)
         {"draft_texts", texts_of_the_target},
         {"draft_small", small},
         {"draft_few", few},
-        {"draft_spoiled", impossible_drafts},
+        {"draft_impossible", impossible_drafts},
         {"draft_graphs", graphs},
         {"draft_rules", rules},
         {"draft_replays", replays},
-        {"draft_rows", rows_of_a_draw},
+        {"draft_rows_of_a_draw", rows_of_a_draw},
         {"draft_wide", wide},
         {"draft_crowded", crowded},
         {"nightly_texts", nightly_texts},

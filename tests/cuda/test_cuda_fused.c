@@ -120,7 +120,8 @@ static void many_samples(void)
         }
 }
 
-/* One seed for all rows is mixed with the row, also in the second slice of a batch. */
+/* One seed for all rows is mixed with the row's index, also in the second launch of a large
+ * batch. */
 static void shared_parameters(void)
 {
     problem_plan plan = tuned(301, 1024, 64);
@@ -193,7 +194,7 @@ static void odd_calls(void)
 }
 
 /* Small problems for every kernel, for sanitizers. */
-static void small(void)
+static void fused_small(void)
 {
     for (int i = 0; i < 6; i++) {
         static const int64_t batches_of[] = {1, 9, 17, 40, 100, 200};
@@ -221,7 +222,7 @@ int main(int argc, char **argv)
         {"shards", shards},
         {"batch_invariance", batch_invariance},
         {"odd_calls", odd_calls},
-        {"small", small},
+        {"fused_small", fused_small},
         {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);

@@ -84,7 +84,7 @@ static void logits_large(void)
     }
 }
 
-/* A row has the same bits alone and in every batch, also if it is split into other parts. */
+/* A row has the same bits alone and in every batch, also if the splits of the row differ. */
 static void logits_invariance(void)
 {
     enum { BATCH = 200, VOCAB = 20011 };

@@ -51,7 +51,7 @@ static void portable_vocabularies(void)
         problem_plan plan = portable(3, vocab, 24);
         check_plan(&plan);
     }
-    /* CTA slices of one slab, of a few, and with a partial tile. */
+    /* Splits of one warp tile, of a few, and with a partial tile. */
     for (int64_t vocab = 4001; vocab <= 80000; vocab += 4999) {
         problem_plan plan = portable(2 + vocab % 9, vocab, 16);
         check_plan(&plan);
@@ -155,8 +155,8 @@ static void portable_rows(void)
     }
 }
 
-/* Negative products that underflow give -0, except in a padded chunk; mixed dtypes have the CPU's
- * bits. */
+/* Negative products that underflow give -0, except where zeros pad a stage; mixed dtypes have the
+ * CPU's bits. */
 static void portable_zeros(void)
 {
     for (int64_t size = 1; size <= 70; size++) {
@@ -213,7 +213,7 @@ static void portable_noise(void)
     }
 }
 
-/* Borders between slabs keep every bit. */
+/* Borders between warp tiles keep every bit. */
 static void portable_shards(void)
 {
     static const int64_t cuts[] = {32, 96, 640, 77, 501, 0};

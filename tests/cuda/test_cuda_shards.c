@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests on a GPU for unusual rows, compared with the CPU: shards that begin and end anywhere in
- * a block of 64, shards of padding, and rows masked with the smallest float.
+ * Truncated rows on a GPU of unusual kinds, compared with the CPU: shards that begin and end
+ * anywhere in a block of 64, shards of padding, and rows masked with the smallest float.
  */
 #include "cuda_requests.h"
 
@@ -40,7 +40,7 @@ static void compare_plan(const request_plan *plan)
 }
 
 /* Every residue of the first token, V and end, in some pairs. */
-static void request_shards(void)
+static void truncated_shards(void)
 {
     uint64_t random = 21;
     for (int i = 0; i < 1024; i++) {
@@ -52,7 +52,7 @@ static void request_shards(void)
 }
 
 /* Ties at a truncation threshold of -FLT_MAX, of few tokens and of many. */
-static void request_masked(void)
+static void truncated_masked_shards(void)
 {
     for (int i = 0; i < 48; i++) {
         request_plan plan = {.batch = i % 4 ? 4 : 34,
@@ -71,8 +71,8 @@ static void request_masked(void)
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
-        {"request_shards", request_shards},
-        {"request_masked", request_masked},
+        {"truncated_shards", truncated_shards},
+        {"truncated_masked_shards", truncated_masked_shards},
         {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);

@@ -268,7 +268,7 @@ static void check_chain(int64_t batch, gumbel_dtype dtype, int64_t length, int a
 /* Captured steps with a truncation, with enough tokens that products of medium batches store only
  * logits above a bound. Rows are read before such a product ends: stale reads would use positions
  * of the step before the previous one. */
-static void check_cut_chain(int64_t batch, int by_top_k)
+static void check_truncated_chain(int64_t batch, int by_top_k)
 {
     static const int32_t top_k = 20;
     static const float min_p = 0.02f, top_p = 0.95f;
@@ -306,9 +306,9 @@ static void chain(void)
     check_chain(3, GUMBEL_FLOAT32, 40, 0);
     check_chain(3, GUMBEL_FLOAT32, 40, 1);
     for (int by_top_k = 0; by_top_k < 2; by_top_k++) {
-        check_cut_chain(3, by_top_k);
-        check_cut_chain(8, by_top_k);
-        check_cut_chain(64, by_top_k);
+        check_truncated_chain(3, by_top_k);
+        check_truncated_chain(8, by_top_k);
+        check_truncated_chain(64, by_top_k);
     }
 }
 
@@ -461,10 +461,10 @@ static void refusals(void)
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
-        {"repeats", repeats},         {"two_streams", two_streams},
-        {"graphs", graphs},           {"chain", chain},
-        {"side_stream", side_stream}, {"fresh_inputs", fresh_inputs},
-        {"refusals", refusals},       {NULL, NULL},
+        {"streams_repeats", repeats},         {"streams_pair", two_streams},
+        {"streams_graphs", graphs},           {"streams_chain", chain},
+        {"streams_side_stream", side_stream}, {"streams_fresh_inputs", fresh_inputs},
+        {"streams_refusals", refusals},       {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);
 }

@@ -3,7 +3,7 @@
 // The kernel that lists the best scores of a draw, from source on a CPU, against the CPU backend:
 // rows of every kind of request, with ties, with few tokens, and without tokens.
 #include "launch_step.h"
-#include "request_rows.h"
+#include "truncated_rows.h"
 
 extern "C" {
 #include "outcome.h"
@@ -49,15 +49,15 @@ bool passes(int index, gumbel_device *cpu)
     char what[500];
     request *req = make_request(index, &random, cpu);
     outcome *host = request_outcome(req);
-    const int32_t most = 1 + (int32_t)random_below(&random, GUMBEL_BEST_MOST);
-    const size_t listed = (size_t)(req->plan.batch * most);
+    const int32_t best = 1 + (int32_t)random_below(&random, GUMBEL_BEST_MOST);
+    const size_t listed = (size_t)(req->plan.batch * best);
     std::vector<int32_t> host_ids(listed), our_ids(listed, -7);
     std::vector<float> host_scores(listed), our_scores(listed, -7.0f);
     gumbel_output &wanted = host->output;
-    wanted.num_best = most;
+    wanted.num_best = best;
     wanted.best_ids = host_ids.data();
     wanted.best_scores = host_scores.data();
-    snprintf(what, sizeof what, "problem %d, %d best: %s", index, (int)most,
+    snprintf(what, sizeof what, "problem %d, %d best: %s", index, (int)best,
              request_describe(&req->plan));
     bool good = request_draw(cpu, req, host) == GUMBEL_OK;
     gumbel_output ours = wanted;

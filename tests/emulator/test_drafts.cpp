@@ -203,7 +203,7 @@ bool histories_pass(int index, gumbel_device *cpu)
     p.slots = {of_row.data(), slots};
     p.prompts = make_lists(&prompt_offsets, &prompt_ids, batch, vocab, &random);
     p.outputs = make_lists(&output_offsets, &output_ids, batch, vocab, &random);
-    p.slices = (vocab + CUDA_HISTORY_SLICE - 1) / CUDA_HISTORY_SLICE;
+    p.tiles = (vocab + CUDA_HISTORY_TILE - 1) / CUDA_HISTORY_TILE;
     p.tokens = tokens.data();
     p.token_stride = width;
     p.counts = one_in(&random, 4) ? NULL : more.data();

@@ -66,14 +66,14 @@ void spoil(problem *generated, bool token)
     dtype_store_nan(data, t->dtype, t->rows / 2 * (t->stride ? t->stride : t->cols) + 7);
 }
 
-/* Makes logits ascend with the token by `most` in total: later tiles pass the bounds of earlier
- * ones, with more tokens than lists hold. */
-void ascend(problem *generated, float most)
+/* Makes logits ascend with the token, by `total` from the first to the last: later tiles pass the
+ * bounds of earlier ones, with more tokens than lists hold. */
+void ascend(problem *generated, float total)
 {
     const gumbel_tensor *w = &generated->head.weight, *h = &generated->head.hidden;
     for (int64_t v = 0; v < w->rows; v++)
         dtype_store(generated->weight, w->dtype, v * (w->stride ? w->stride : w->cols),
-                    most * (float)v / (float)w->rows);
+                    total * (float)v / (float)w->rows);
     for (int64_t b = 0; b < h->rows; b++)
         dtype_store(generated->hidden, h->dtype, b * (h->stride ? h->stride : h->cols), 1.0f);
 }
@@ -100,8 +100,8 @@ int64_t stride_of(const test_problem &test) { return (test.generated->plan.vocab
 constexpr float kUntouched = -12345.0f;
 
 /* Launches as cuda_run_sm90(), or the kernel for any draw, or the kernel that also stores the
- * logits, unless `stored` is NULL. `floors` holds the thresholds of the launch before. */
-void draw_emulated(test_problem *test, bool any, int width, uint64_t tag, uint64_t *floors,
+ * logits, unless `stored` is NULL. `thresholds` holds the thresholds of the launch before. */
+void draw_emulated(test_problem *test, bool any, int width, uint64_t tag, uint64_t *thresholds,
                    outcome *into, float *stored)
 {
     emulated_launch own = emulated_launch_of(test->generated->head, test->generated->sampling,
@@ -118,9 +118,9 @@ void draw_emulated(test_problem *test, bool any, int width, uint64_t tag, uint64
     if (!p->problem.with_mass)
         p->output.lse = p->output.logprobs = NULL;
     p->tag = tag;
-    p->row_thresholds = floors;
+    p->row_thresholds = thresholds;
     p->summaries =
-        (gumbel_summary *)poisoned_workspace((size_t)p->parts * draws * sizeof *p->summaries);
+        (gumbel_summary *)poisoned_workspace((size_t)p->splits * draws * sizeof *p->summaries);
     emulate_fused(own);
     emulate_finish(own);
     free(p->summaries);
@@ -190,8 +190,8 @@ bool passes(int index, gumbel_device *cpu, int *near_ties)
     outcome *ours = outcome_make(plan->batch, plan->samples);
     outcome *again = outcome_make(plan->batch, plan->samples);
     size_t draws = (size_t)(plan->batch * plan->samples);
-    uint64_t *floors =
-        (uint64_t *)poisoned_workspace(draws * CUDA_THRESHOLD_WORDS * sizeof *floors);
+    uint64_t *thresholds =
+        (uint64_t *)poisoned_workspace(draws * CUDA_THRESHOLD_WORDS * sizeof *thresholds);
     int width = cuda_sm90_width_for(plan->batch),
         other = emulated_width(plan->batch, plan->samples, &test.random);
     uint64_t tag = 1 + 2 * (uint64_t)index;
@@ -200,13 +200,13 @@ bool passes(int index, gumbel_device *cpu, int *near_ties)
     bool good = draw(cpu, &test.generated->head, &test.generated->sampling, host) == GUMBEL_OK;
     const bool stores = can_store_too(test, other) && !one_in(&test.random, 3);
     std::vector<float> stored(stores ? (size_t)(plan->batch * stride_of(test)) : 0, kUntouched);
-    draw_emulated(&test, false, width, tag, floors, ours, NULL);
-    draw_emulated(&test, !stores && one_in(&test.random, 2), other, tag + 1, floors, again,
+    draw_emulated(&test, false, width, tag, thresholds, ours, NULL);
+    draw_emulated(&test, !stores && one_in(&test.random, 2), other, tag + 1, thresholds, again,
                   stores ? stored.data() : NULL);
     good = good && agree(host, ours, test.parts, test.what, near_ties) &&
            outcome_same(ours, 0, again, test.parts, test.what) &&
            (!stores || stored_agree(&test, other, stored));
-    free(floors);
+    free(thresholds);
     outcome_free(again);
     outcome_free(ours);
     outcome_free(host);

@@ -3,7 +3,7 @@
 // The kernels that draw from logits, from source on a CPU, their threads in a random order, against
 // the CPU backend: plain, with masses, with given noise, and with edits.
 #include "launch_logits.h"
-#include "request_rows.h"
+#include "truncated_rows.h"
 
 #include "cuda/policy/cuda_policy.h"
 
@@ -46,18 +46,18 @@ gumbel_output outputs_of(const outcome *ours, bool with_mass)
     return wanted;
 }
 
-/* Launch parameters as the CUDA backend prepares them, with a few parts a row. */
+/* Launch parameters as the CUDA backend prepares them, with a few splits a row. */
 cuda_params launch_of(const request &req, const gumbel_output &output, uint64_t *random)
 {
     cuda_params p = {};
-    const cuda_request_params from = params_of(req, output);
+    const cuda_truncated_params from = params_of(req, output);
     p.problem = from.problem;
     p.inverse_cap = from.inverse_cap;
     p.output = output;
     const gumbel_problem &q = p.problem;
     const int64_t range = q.end_token - q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
-    p.chunk = cuda_chunk(range, 1 + random_below(random, 4), CUDA_LOGITS_STEP);
-    p.parts = (int32_t)((range + p.chunk - 1) / p.chunk);
+    p.split_size = cuda_split_size(range, 1 + random_below(random, 4), CUDA_LOGITS_STEP);
+    p.splits = (int32_t)((range + p.split_size - 1) / p.split_size);
     p.tag = random_bits(random) >> 24;
     return p;
 }
@@ -78,10 +78,10 @@ bool passes(int index, gumbel_device *cpu, call_counts *counts)
     cuda_params p = launch_of(*req, outputs_of(ours, with_mass), &random);
     p.problem.with_mass = with_mass;
     const size_t draws = (size_t)(p.problem.batch * p.problem.sampling.num_samples);
-    std::vector<gumbel_summary> summaries(draws * (size_t)p.parts);
-    std::vector<uint64_t> floors(draws * CUDA_THRESHOLD_WORDS, random_bits(&random));
+    std::vector<gumbel_summary> summaries(draws * (size_t)p.splits);
+    std::vector<uint64_t> thresholds(draws * CUDA_THRESHOLD_WORDS, random_bits(&random));
     p.summaries = summaries.data();
-    p.row_thresholds = floors.data();
+    p.row_thresholds = thresholds.data();
     counts->edited += p.problem.request != 0;
     counts->with_mass += with_mass;
     counts->given += p.problem.sampling.noise != NULL;

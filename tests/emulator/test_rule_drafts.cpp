@@ -12,9 +12,9 @@ extern "C" {
 namespace
 {
 
-/* Parts of a row for 64 requests on 132 multiprocessors. The residual is a tenth of the target, so
+/* Splits of a row for 64 requests on 132 multiprocessors. The residual is a tenth of the target, so
  * nine tokens precede the one that the residual draws. */
-constexpr int near_parts = 8, near_requests = 24, near_calls = 2; /* supplied by the drafter */
+constexpr int near_splits = 8, near_requests = 24, near_calls = 2; /* supplied by the drafter */
 constexpr int64_t near_vocab = 151936;
 constexpr float near_unseen = 0.125f;
 constexpr int64_t near_products = 16, near_tokens = 1000; /* maximum per row, on average */
@@ -96,7 +96,7 @@ bool takes_little(const argmax_effort &effort)
 {
     const int64_t rows = near_calls * near_requests;
     printf("%.1f products a row, %d warps of %d raced again\n", (double)effort.products / rows,
-           (int)effort.races, (int)(rows * near_parts * CUDA_MASS_THREADS / 32));
+           (int)effort.races, (int)(rows * near_splits * CUDA_MASS_THREADS / 32));
     return effort.products >= rows && effort.products <= near_products * rows &&
            effort.tokens <= near_tokens * rows;
 }
@@ -119,7 +119,7 @@ int main(int argc, char **argv)
     };
     auto verify_near = [&](int i, gumbel_device *cpu, emulated_device *device) {
         device->effort = {};
-        device->parts = near_parts;
+        device->splits = near_splits;
         return passes(wide_make_near(i, near_requests, near_vocab, near_unseen), cpu, device,
                       &counts) &&
                takes_little(device->effort);

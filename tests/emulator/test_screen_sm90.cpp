@@ -102,7 +102,7 @@ bool passes(int index, counts *all)
     own.params.output = full->output;
     own.params.output.lse = own.params.output.logprobs = NULL;
     gumbel_summary *summaries = (gumbel_summary *)poisoned_workspace(
-        (size_t)(own.params.parts * plan.batch * plan.samples) * sizeof *summaries);
+        (size_t)(own.params.splits * plan.batch * plan.samples) * sizeof *summaries);
     own.params.summaries = summaries;
     emulate_fused(own);
     emulate_finish(own);

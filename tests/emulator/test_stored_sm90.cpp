@@ -2,7 +2,7 @@
 //
 // Logits that the Hopper kernel stores without a draw, against plain loops in double, and again in
 // another order by another kernel, bit by bit; the maxima of their tiles, which are exact; and, for
-// rows of a request, the subtiles that reach bounds: all tokens that can matter must be stored.
+// truncated rows, the subtiles that reach bounds: all tokens that can matter must be stored.
 #include "launch_sm90.h"
 #include "tables.h"
 
@@ -115,7 +115,7 @@ test_problem make(int index)
     return test;
 }
 
-/* Stores the logits, and their maxima unless NULL, one launch per slice of rows. */
+/* Stores the logits, and their maxima unless NULL, one launch per group of rows. */
 void store_emulated(test_problem *test, table *logits, table *maxima)
 {
     const problem_plan *plan = &test->generated->plan;
@@ -207,7 +207,7 @@ constexpr float kMuch = 1e25f;
 constexpr uint8_t kUntouched = 0xa5;
 size_t row_places(int64_t batch) { return (size_t)(batch + 31) / 32 * 32; }
 
-/* Truncation and mask of a request's rows, and the shared words of the launch. */
+/* Truncation and mask of the rows, and the shared words of the launch. */
 struct bounded {
     std::vector<int32_t> top_k, mask; /* [B]; [B][words], or none */
     std::vector<float> min_p, temperature;
@@ -215,7 +215,7 @@ struct bounded {
     int64_t words;                        /* of a row's mask, and of its history */
     std::vector<uint32_t> prompt, output; /* [B][words], or none */
     std::vector<uint8_t> stored_subtiles;
-    std::vector<uint64_t> floors;
+    std::vector<uint64_t> thresholds;
 };
 
 bounded make_bounded(test_problem *test, int64_t tiles)
@@ -247,8 +247,8 @@ bounded make_bounded(test_problem *test, int64_t tiles)
         rows.temperature.push_back(temperatures[random_below(random, 4)]);
     }
     rows.stored_subtiles.assign((size_t)tiles * row_places((int64_t)batch), kUntouched);
-    rows.floors.resize(batch * CUDA_THRESHOLD_WORDS);
-    memset(rows.floors.data(), 0xff, rows.floors.size() * sizeof rows.floors[0]);
+    rows.thresholds.resize(batch * CUDA_THRESHOLD_WORDS);
+    memset(rows.thresholds.data(), 0xff, rows.thresholds.size() * sizeof rows.thresholds[0]);
     return rows;
 }
 
@@ -262,7 +262,7 @@ void leave_bounds(bounded *rows, int64_t ctas)
 {
     constexpr uint64_t largest = 0xff7fff; /* FLT_MAX as a threshold */
     for (int64_t b = 0; b < std::min((int64_t)rows->top_k.size(), ctas * kRowsPerBoundCta); b++)
-        rows->floors[(size_t)b * CUDA_THRESHOLD_WORDS] = kTag << 24 | largest;
+        rows->thresholds[(size_t)b * CUDA_THRESHOLD_WORDS] = kTag << 24 | largest;
 }
 
 /* Launches a product that stores by bounds. */
@@ -296,7 +296,7 @@ void store_bounded(test_problem *test, bounded *rows, table *logits, table *maxi
     p->block_maxima = maxima->row(0);
     p->block_maxima_stride = maxima->stride;
     p->tag = kTag;
-    p->row_thresholds = rows->floors.data();
+    p->row_thresholds = rows->thresholds.data();
     p->stored_subtiles = rows->stored_subtiles.data();
     p->unseen_block_maxima = rows->prompt.empty() ? NULL : unseen->row(0);
     emulate_fused(own);
@@ -326,7 +326,7 @@ double find_required_maximum(const test_problem &test, const bounded &rows,
     int32_t count = rows.num_top ? std::max(k, rows.num_top) : k;
     double least = INFINITY, scale = plan->scale != 0.0f ? (double)plan->scale : 1.0;
     bool by_min_p = !greedy && rows.min_p[b] > 0.0f;
-    if (scale < 0.0 || k > CUDA_REQUEST_TOP_MAX || (k == 0 && !by_min_p) ||
+    if (scale < 0.0 || k > CUDA_TRUNCATED_TOP_MAX || (k == 0 && !by_min_p) ||
         (size_t)count > maxima.size() || rows.temperature[b] == kMuch)
         return -INFINITY;
     std::sort(maxima.begin(), maxima.end(), [](float x, float y) {
@@ -353,8 +353,8 @@ struct bound_counts {
 bool subtile_agrees(const test_problem &test, table *expected, table *found, int64_t b,
                     int64_t strip, bool stored)
 {
-    const int64_t first = strip * CUDA_REQUEST_SUBTILE;
-    for (int64_t i = first; i < std::min(first + CUDA_REQUEST_SUBTILE, test.tokens); i++)
+    const int64_t first = strip * CUDA_SUBTILE;
+    for (int64_t i = first; i < std::min(first + CUDA_SUBTILE, test.tokens); i++)
         if (stored ? !same((double)found->row(b)[i], (double)expected->row(b)[i])
                    : !found->poisoned(b, i))
             return false;
@@ -369,11 +369,11 @@ bool bounds_agree(const test_problem &test, const bounded &rows, table *expected
         const float *raising = unseen->row(b);
         double least = find_required_maximum(test, rows, {raising, raising + tiles}, (size_t)b);
         double low = least - std::max(std::fabs(least) * 0x1p-19, 0x1p-39);
-        for (int64_t strip = 0; strip < (int64_t)tiles * CUDA_REQUEST_SUBTILES; strip++) {
-            size_t tile = (size_t)strip / CUDA_REQUEST_SUBTILES;
+        for (int64_t strip = 0; strip < (int64_t)tiles * CUDA_SUBTILES; strip++) {
+            size_t tile = (size_t)strip / CUDA_SUBTILES;
             uint32_t strips = rows.stored_subtiles[tile * places + (size_t)b];
-            double peak = (double)find_maximum(test, expected, b, strip, CUDA_REQUEST_SUBTILE);
-            bool stored = strips >> strip % CUDA_REQUEST_SUBTILES & 1;
+            double peak = (double)find_maximum(test, expected, b, strip, CUDA_SUBTILE);
+            bool stored = strips >> strip % CUDA_SUBTILES & 1;
             bool needless = !(peak >= low || std::isnan(peak));
             counts->needless += needless && b < test.ctas * kRowsPerBoundCta;
             counts->dropped += !stored;
@@ -428,7 +428,7 @@ bool bounds_pass(test_problem *test, table *logits, table *maxima, bound_counts 
             printf("%s: launch %d by bounds\n", test->what, launch);
             return false;
         }
-        rows.floors[1] = 0;
+        rows.thresholds[1] = 0;
     }
     return true;
 }
@@ -447,7 +447,7 @@ bool passes(int index, bound_counts *counts)
         printf("%s: without maxima, and in another order, other logits\n", test.what);
         good = false;
     }
-    if (good && plan->batch <= CUDA_REQUEST_BOUND_ROWS_MAX)
+    if (good && plan->batch <= CUDA_BOUND_ROWS_MAX)
         good = bounds_pass(&test, &logits, &maxima, counts);
     problem_free(test.generated);
     return good;

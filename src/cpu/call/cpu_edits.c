@@ -115,10 +115,10 @@ static int allows_any_of_block(const cpu_edits *e, const cpu_row_tile *tile, int
            (at + 32 < tile->high && find_allowed_bits(e, tile, at + 32));
 }
 
-int cpu_find_allowed_blocks(const cpu_edits *e, const cpu_row_tile *whole, cpu_row_tile *part)
+int cpu_find_allowed_blocks(const cpu_edits *e, const cpu_row_tile *whole, cpu_row_tile *run)
 {
-    int at = (int)(part->token - whole->token) + (int)cpu_round_up(part->high, GUMBEL_BLOCK);
-    GUMBEL_ASSERT(part->token >= whole->token && at >= 0);
+    int at = (int)(run->token - whole->token) + (int)cpu_round_up(run->high, GUMBEL_BLOCK);
+    GUMBEL_ASSERT(run->token >= whole->token && at >= 0);
     int end = at;
     if (has_mask(e) && (at > 0 || is_masked(e, whole))) {
         while (at < whole->high && !allows_any_of_block(e, whole, at))
@@ -130,14 +130,14 @@ int cpu_find_allowed_blocks(const cpu_edits *e, const cpu_row_tile *whole, cpu_r
     }
     if (at >= whole->high)
         return 0;
-    *part = *whole;
-    part->token += at;
-    part->low = whole->low > at ? whole->low - at : 0;
-    part->high = (end < whole->high ? end : whole->high) - at;
-    GUMBEL_ASSERT(part->low < part->high && part->token % GUMBEL_BLOCK == 0);
-    int skipped = at + part->low - whole->low;
-    part->from = (const char *)whole->from + skipped * cpu_get_element_size(whole->dtype);
-    part->bias = whole->bias ? whole->bias + skipped : NULL;
+    *run = *whole;
+    run->token += at;
+    run->low = whole->low > at ? whole->low - at : 0;
+    run->high = (end < whole->high ? end : whole->high) - at;
+    GUMBEL_ASSERT(run->low < run->high && run->token % GUMBEL_BLOCK == 0);
+    int skipped = at + run->low - whole->low;
+    run->from = (const char *)whole->from + skipped * cpu_get_element_size(whole->dtype);
+    run->bias = whole->bias ? whole->bias + skipped : NULL;
     return 1;
 }
 

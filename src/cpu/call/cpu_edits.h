@@ -63,10 +63,10 @@ void cpu_prepare_edits(cpu_edits *edits, cpu_device *cpu, const gumbel_problem *
 /* Whether mask and bans allow any token of the tile. */
 int cpu_allows_any_token(const cpu_edits *edits, const struct cpu_row_tile *tile);
 
-/* Moves `part` to the next run of blocks of `whole` with an allowed token; returns 0 if there is
- * none. Before the first call, part->token is whole->token and part->high is 0. */
+/* Moves `run` to the next run of blocks of `whole` with an allowed token; returns 0 if there is
+ * none. Before the first call, run->token is whole->token and run->high is 0. */
 int cpu_find_allowed_blocks(const cpu_edits *edits, const struct cpu_row_tile *whole,
-                            struct cpu_row_tile *part);
+                            struct cpu_row_tile *run);
 
 /* Whether any edit applies to the tile. */
 int cpu_has_edits(const cpu_edits *edits, const struct cpu_row_tile *tile);

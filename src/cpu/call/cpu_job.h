@@ -62,7 +62,7 @@ static inline int cpu_get_element_size(gumbel_dtype dtype)
 /* Floats of one packed hidden state. */
 static inline int64_t cpu_get_packed_size(int64_t hidden_size)
 {
-    return cpu_round_up(hidden_size, CPU_CHUNK);
+    return cpu_round_up(hidden_size, CPU_K_TILE);
 }
 
 /* The tokens among the `size` tokens from global id `token` on that are in the shard and count. */
@@ -74,7 +74,8 @@ static inline cpu_token_range cpu_find_counted_range(const gumbel_problem *p, in
     return (cpu_token_range){(int)low, high > low ? (int)high : (int)low};
 }
 
-/* Workspace bytes of any call without the parts that its request adds; SIZE_MAX on overflow. */
+/* Workspace bytes of any call without the arrays that its transforms and truncation add; SIZE_MAX
+ * on overflow. */
 size_t cpu_count_plain_workspace(const gumbel_device *device, int64_t batch, int64_t hidden_size,
                                  int32_t num_samples);
 

@@ -74,34 +74,34 @@ cpu_scratch cpu_get_scratch(const cpu_job *job, int32_t thread)
 
 /* ------------------------------------------------------------------------ hidden states ---- */
 
-/* Index of the first chunk of row b in the panels [chunk][row][32]; *stride is the distance to the
- * next chunk. */
+/* Index of the first k-tile of row b in the panels [k-tile][row][32]; *stride is the distance to
+ * the next k-tile. */
 static int64_t find_packed_row(const cpu_device *cpu, const gumbel_problem *p, int64_t b,
                                int64_t *stride)
 {
-    int64_t most = cpu->kernels->panel_rows, first = b / most * most;
-    int64_t rows = p->batch - first < most ? p->batch - first : most;
-    GUMBEL_ASSERT(b >= first && b < first + rows && rows <= most);
-    *stride = rows * CPU_CHUNK;
-    return first * cpu_get_packed_size(p->hidden_size) + (b - first) * CPU_CHUNK;
+    int64_t panel_rows = cpu->kernels->panel_rows, first = b / panel_rows * panel_rows;
+    int64_t rows = p->batch - first < panel_rows ? p->batch - first : panel_rows;
+    GUMBEL_ASSERT(b >= first && b < first + rows && rows <= panel_rows);
+    *stride = rows * CPU_K_TILE;
+    return first * cpu_get_packed_size(p->hidden_size) + (b - first) * CPU_K_TILE;
 }
 
 /* Packs hidden states as float32, in the order of cpu_find_packed_place(). */
 static void pack_hidden(const cpu_device *cpu, const gumbel_problem *p, float *panels)
 {
-    int64_t chunks = cpu_get_packed_size(p->hidden_size) / CPU_CHUNK, stride;
+    int64_t k_tiles = cpu_get_packed_size(p->hidden_size) / CPU_K_TILE, stride;
     int element = cpu_get_element_size(p->hidden.dtype);
     for (int64_t b = 0; b < p->batch; b++) {
         const char *row = (const char *)p->hidden.data + b * p->hidden.stride * element;
         float *to = panels + find_packed_row(cpu, p, b, &stride);
-        for (int64_t c = 0; c < chunks; c++, to += stride) {
-            float wide[CPU_CHUNK] = {0};
-            int64_t remaining = p->hidden_size - c * CPU_CHUNK;
+        for (int64_t c = 0; c < k_tiles; c++, to += stride) {
+            float wide[CPU_K_TILE] = {0};
+            int64_t remaining = p->hidden_size - c * CPU_K_TILE;
             GUMBEL_ASSERT(remaining > 0);
-            cpu->kernels->transform_logits(row + c * CPU_CHUNK * element, p->hidden.dtype,
-                                           remaining < CPU_CHUNK ? (int)remaining : CPU_CHUNK,
+            cpu->kernels->transform_logits(row + c * CPU_K_TILE * element, p->hidden.dtype,
+                                           remaining < CPU_K_TILE ? (int)remaining : CPU_K_TILE,
                                            &cpu_identity, wide);
-            for (int i = 0; i < CPU_CHUNK; i++)
+            for (int i = 0; i < CPU_K_TILE; i++)
                 to[cpu_find_packed_place(p->weight.dtype, i)] = wide[i];
         }
     }
@@ -110,13 +110,14 @@ static void pack_hidden(const cpu_device *cpu, const gumbel_problem *p, float *p
 void cpu_unpack_hidden_row(const cpu_job *job, int64_t b, float *hidden)
 {
     const gumbel_problem *p = job->problem;
-    int64_t chunks = cpu_get_packed_size(p->hidden_size) / CPU_CHUNK, stride;
+    int64_t k_tiles = cpu_get_packed_size(p->hidden_size) / CPU_K_TILE, stride;
     const float *from = job->panels + find_packed_row(job->device, p, b, &stride);
-    for (int64_t c = 0; c < chunks; c++)
-        memcpy(hidden + c * CPU_CHUNK, from + c * stride, CPU_CHUNK * sizeof *hidden);
+    for (int64_t c = 0; c < k_tiles; c++)
+        memcpy(hidden + c * CPU_K_TILE, from + c * stride, CPU_K_TILE * sizeof *hidden);
 }
 
-/* The product of `count` weight rows of the shard, from `row` on; its batch and output are open. */
+/* The product of `count` weight rows of the shard, from `row` on; the caller sets its batch and
+ * output. */
 static cpu_product make_product(const gumbel_problem *p, const cpu_scratch *scratch, int64_t row,
                                 int count)
 {
@@ -175,9 +176,9 @@ static void draw_row_tile(const cpu_job *job, const cpu_scratch *scratch, const 
 static void draw_allowed_blocks(const cpu_job *job, const cpu_scratch *scratch,
                                 const cpu_row_tile *tile, float *z)
 {
-    cpu_row_tile part = {.token = tile->token};
-    while (cpu_find_allowed_blocks(&job->edits, tile, &part))
-        draw_row_tile(job, scratch, &part, z + (part.token - tile->token));
+    cpu_row_tile run = {.token = tile->token};
+    while (cpu_find_allowed_blocks(&job->edits, tile, &run))
+        draw_row_tile(job, scratch, &run, z + (run.token - tile->token));
 }
 
 static void finish_row_tile(const cpu_job *job, const cpu_scratch *scratch,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whole rows in memory, for requests such as truncation that read a whole row before its draw. A
+ * Whole rows in memory, for calls that read a whole row before its draw, such as truncation. A
  * stage holds the values, and the maximum of each block, by which later passes skip blocks.
  */
 #ifndef GUMBEL_CPU_STAGE_H

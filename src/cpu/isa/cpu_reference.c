@@ -8,16 +8,16 @@
 
 static void multiply_tile(const cpu_product *p)
 {
-    int64_t chunks = (p->hidden_size + CPU_CHUNK - 1) / CPU_CHUNK;
+    int64_t k_tiles = (p->hidden_size + CPU_K_TILE - 1) / CPU_K_TILE;
     for (int i = 0; i < p->count; i++) {
         const char *row = (const char *)p->weight + (int64_t)i * p->stride_bytes;
         for (int64_t b = 0; b < p->batch; b++) {
             float lanes[CPU_LANES] = {0};
-            /* The zeros that pad a chunk are added too: they turn -0 into +0. */
-            for (int64_t k = 0; k < chunks * CPU_CHUNK; k++) {
-                int64_t chunk = k / CPU_CHUNK;
-                int at = cpu_find_packed_place(p->dtype, (int)(k % CPU_CHUNK));
-                float h = p->panels[(b * chunks + chunk) * CPU_CHUNK + at];
+            /* The zeros that pad a k-tile are added too: they turn -0 into +0. */
+            for (int64_t k = 0; k < k_tiles * CPU_K_TILE; k++) {
+                int64_t k_tile = k / CPU_K_TILE;
+                int at = cpu_find_packed_place(p->dtype, (int)(k % CPU_K_TILE));
+                float h = p->panels[(b * k_tiles + k_tile) * CPU_K_TILE + at];
                 float w = k < p->hidden_size ? cpu_widen_element(row, p->dtype, k) : 0.0f;
                 lanes[at % CPU_LANES] = fmaf(w, h, lanes[at % CPU_LANES]);
             }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Exact widening of single elements to float32, and the order of elements in a packed chunk of
+ * Exact widening of single elements to float32, and the order of elements in a packed k-tile of
  * hidden states.
  */
 #ifndef GUMBEL_CPU_WIDEN_H
@@ -32,7 +32,7 @@ static inline float cpu_widen_element(const void *data, gumbel_dtype dtype, int6
     return dtype == GUMBEL_BFLOAT16 ? gumbel_float_of((uint32_t)half << 16) : cpu_widen_half(half);
 }
 
-/* Index of element i of a chunk of 32 in the packed chunk; lane index % 16 sums it. For bfloat16
+/* Index of element i of a k-tile of 32 in the packed k-tile; lane index % 16 sums it. For bfloat16
  * weights the even elements come first, then the odd ones: a 32-bit word of weights holds one of
  * each, and a shift and a mask separate them where a widening load would require a shuffle. */
 static inline int cpu_find_packed_place(gumbel_dtype weight, int i)

@@ -88,7 +88,7 @@ LANES void prefetch_ahead(const float *y)
 LANES void sweep_samples(const float *y, const cpu_draw *d, int first, int samples, int with_mass)
 {
     sweep_sample x[SWEEP_SAMPLES];
-    float least[SEGMENT_BLOCKS];
+    float min_logits[SEGMENT_BLOCKS];
     for (int i = 0; i < samples; i++) {
         x[i].stream = d->row->stream;
         x[i].stream.sample += (uint32_t)(first + i);
@@ -101,7 +101,7 @@ LANES void sweep_samples(const float *y, const cpu_draw *d, int first, int sampl
         s.begin = (int)(s.token / GUMBEL_BLOCK % 2);
         blocks = remaining < SEGMENT_BLOCKS - s.begin ? remaining : SEGMENT_BLOCKS - s.begin;
         s.end = s.begin + blocks;
-        begin_segment(x, samples, &s, least);
+        begin_segment(x, samples, &s, min_logits);
         /* No branch depends on which blocks pass, as no processor predicts it. */
         uint64_t passed = 0;
         for (int b = s.begin; b < s.end; b++, y += GUMBEL_BLOCK) {
@@ -109,7 +109,7 @@ LANES void sweep_samples(const float *y, const cpu_draw *d, int first, int sampl
             prefetch_ahead(y);
             if (with_mass && !add_block_mass(d, y, &largest))
                 continue;
-            passed |= (uint64_t)!is_all_below(y, least[b]) << b;
+            passed |= (uint64_t)!is_all_below(y, min_logits[b]) << b;
         }
         for (; passed != 0; passed &= passed - 1)
             collect_samples(x, samples, &s, __builtin_ctzll(passed), d->summaries);

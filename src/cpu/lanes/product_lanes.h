@@ -2,12 +2,12 @@
  *
  * WHAT   out[n][i] = dot(weight[i], hidden[n]) for a tile of weight rows and the packed hidden
  *        states (eq. 1), on the sixteen lanes of cpu/isa/lanes_*.h. The including file defines
- *        PRODUCT_PANEL, the most hidden states of a panel, and PRODUCT_ROWS(n), the weight rows
- *        that a micro-kernel keeps in registers beside a panel of n.
+ *        PRODUCT_PANEL, the maximum number of hidden states of a panel, and PRODUCT_ROWS(n), the
+ *        weight rows that a micro-kernel keeps in registers beside a panel of n.
  * COST   D * element bytes a weight row from memory, once; D * B fused multiply-adds a row. A
  *        bfloat16 pair takes a shift and a mask, which the rows of the panel share.
  * MAP    Blocks of PRODUCT_BLOCK weight rows go through groups of PRODUCT_GROUP panels, in passes
- *        over as many chunks as stay in the first-level cache. Accumulator (m, n) holds the 16
+ *        over as many k-tiles as stay in the first-level cache. Accumulator (m, n) holds the 16
  *        lanes of weight row m and hidden state n; between passes it is in `lanes`.
  * MEMORY Up to STREAMED_BATCH hidden states, the rows of a micro-kernel are separate long streams,
  *        each prefetched STREAM_AHEAD bytes ahead. For larger batches a pass prefetches the weights
@@ -21,8 +21,8 @@
 #include "cpu/cpu_kernels.h"
 #include "cpu/cpu_policy.h"
 
-/* Sixteen elements of a chunk in the packed order (cpu_find_packed_place()). */
-LANES v16f load_half_chunk(const char *weight, gumbel_dtype dtype, int half)
+/* Sixteen elements of a k-tile in the packed order (cpu_find_packed_place()). */
+LANES v16f load_half_k_tile(const char *weight, gumbel_dtype dtype, int half)
 {
     if (dtype == GUMBEL_FLOAT32)
         return vf_load(weight + 64 * half);
@@ -32,12 +32,12 @@ LANES v16f load_half_chunk(const char *weight, gumbel_dtype dtype, int half)
     return vf_of_bits(half ? vu_and(words, vu_set(0xffff0000u)) : vu_shift_left(words, 16));
 }
 
-/* A pass over whole chunks, for all rows of a block and one panel. */
+/* A pass over whole k-tiles, for all rows of a block and one panel. */
 typedef struct product_pass {
     const char *weight;
     int64_t stride_bytes;
     const float *panel;
-    int64_t chunks;
+    int64_t k_tiles;
     int64_t ahead; /* prefetch distance, bytes */
     int turn,
         turns;    /* this panel prefetches for every turns-th micro-kernel, from number `turn` on */
@@ -45,19 +45,19 @@ typedef struct product_pass {
     float *lanes; /* [panel rows][PRODUCT_ROOM][16] */
 } product_pass;
 
-/* For each half of a chunk: loads the weights into registers and multiplies each hidden state. */
-LANES void multiply_chunk(const char *const weight[], int64_t at, const float *panel, int rows,
-                          int batch, gumbel_dtype dtype, v16f sum[][CPU_PANEL_ROWS_MAX])
+/* For each half of a k-tile: loads the weights into registers and multiplies each hidden state. */
+LANES void multiply_k_tile(const char *const weight[], int64_t at, const float *panel, int rows,
+                           int batch, gumbel_dtype dtype, v16f sum[][CPU_PANEL_ROWS_MAX])
 {
     UNROLLED
     for (int half = 0; half < 2; half++) {
         v16f w[8];
         UNROLLED
         for (int m = 0; m < rows; m++)
-            w[m] = vf_hold(load_half_chunk(weight[m] + at, dtype, half));
+            w[m] = vf_hold(load_half_k_tile(weight[m] + at, dtype, half));
         UNROLLED
         for (int n = 0; n < batch; n++) {
-            v16f h = vf_hold(vf_load(panel + CPU_CHUNK * n + CPU_LANES * half));
+            v16f h = vf_hold(vf_load(panel + CPU_K_TILE * n + CPU_LANES * half));
             UNROLLED
             for (int m = 0; m < rows; m++)
                 sum[m][n] = vf_fma(w[m], h, sum[m][n]);
@@ -65,12 +65,12 @@ LANES void multiply_chunk(const char *const weight[], int64_t at, const float *p
     }
 }
 
-LANES void fetch_chunk(const char *const weight[], int64_t at, int rows, int64_t chunk_bytes)
+LANES void prefetch_k_tile(const char *const weight[], int64_t at, int rows, int64_t k_tile_bytes)
 {
     UNROLLED
     for (int m = 0; m < rows; m++) {
         UNROLLED
-        for (int64_t line = 0; line < chunk_bytes; line += 64)
+        for (int64_t line = 0; line < k_tile_bytes; line += 64)
             __builtin_prefetch(weight[m] + at + line, 0, 3);
     }
 }
@@ -81,8 +81,8 @@ LANES void micro_kernel(const product_pass *p, int fetches, int rows, int batch,
     v16f sum[8][CPU_PANEL_ROWS_MAX];
     const char *weight[8];
     const float *panel = p->panel;
-    int64_t chunk_bytes = dtype == GUMBEL_FLOAT32 ? 4 * CPU_CHUNK : 2 * CPU_CHUNK;
-    int64_t end = p->chunks * chunk_bytes;
+    int64_t k_tile_bytes = dtype == GUMBEL_FLOAT32 ? 4 * CPU_K_TILE : 2 * CPU_K_TILE;
+    int64_t end = p->k_tiles * k_tile_bytes;
     UNROLLED
     for (int m = 0; m < rows; m++) {
         weight[m] = p->weight + m * p->stride_bytes;
@@ -91,10 +91,10 @@ LANES void micro_kernel(const product_pass *p, int fetches, int rows, int batch,
             sum[m][n] =
                 p->is_first ? vf_set(0.0f) : vf_load(p->lanes + (n * PRODUCT_ROOM + m) * CPU_LANES);
     }
-    for (int64_t at = 0; at < end; at += chunk_bytes, panel += CPU_CHUNK * batch) {
+    for (int64_t at = 0; at < end; at += k_tile_bytes, panel += CPU_K_TILE * batch) {
         if (fetches)
-            fetch_chunk(weight, at + p->ahead, rows, chunk_bytes);
-        multiply_chunk(weight, at, panel, rows, batch, dtype, sum);
+            prefetch_k_tile(weight, at + p->ahead, rows, k_tile_bytes);
+        multiply_k_tile(weight, at, panel, rows, batch, dtype, sum);
     }
     UNROLLED
     for (int m = 0; m < rows; m++) {
@@ -144,15 +144,16 @@ static void (*const passes[CPU_PANEL_ROWS_MAX + 1][3])(const product_pass *, int
     PASS_ROW(1), PASS_ROW(2), PASS_ROW(3), PASS_ROW(4),
     PASS_ROW(5), PASS_ROW(6), PASS_ROW(7), PASS_ROW(8)};
 
-static int64_t get_minimum(int64_t x, int64_t most) { return x < most ? x : most; }
+static int64_t get_minimum(int64_t x, int64_t y) { return x < y ? x : y; }
 
-/* The last elements of each row, fewer than a chunk, padded with zeros to a block of one chunk. */
+/* The last elements of each row, fewer than a k-tile, padded with zeros to a block of one
+ * k-tile. */
 static void pad_tail(char *block, const char *weight, int64_t stride_bytes, int rows,
                      int tail_bytes)
 {
-    memset(block, 0, (size_t)(rows * 4 * CPU_CHUNK));
+    memset(block, 0, (size_t)(rows * 4 * CPU_K_TILE));
     for (int m = 0; m < rows; m++)
-        memcpy(block + m * 4 * CPU_CHUNK, weight + m * stride_bytes, (size_t)tail_bytes);
+        memcpy(block + m * 4 * CPU_K_TILE, weight + m * stride_bytes, (size_t)tail_bytes);
 }
 
 /* Rows of a block: row, row + distance, ... of the tile. */
@@ -195,16 +196,16 @@ static int64_t distance_ahead(const cpu_product *p, int64_t offset, int64_t byte
     return (is_last_group ? PRODUCT_BLOCK * p->stride_bytes : 0) - offset;
 }
 
-/* One pass over `count` rows, from `chunk` on, for hidden states b .. b + batch - 1. */
+/* One pass over `count` rows, from `k_tile` on, for hidden states b .. b + batch - 1. */
 static void pass_group(const cpu_product *p, product_pass pass, int count, int64_t b, int batch,
-                       int64_t chunk)
+                       int64_t k_tile)
 {
-    int64_t chunks = (p->hidden_size + CPU_CHUNK - 1) / CPU_CHUNK;
+    int64_t k_tiles = (p->hidden_size + CPU_K_TILE - 1) / CPU_K_TILE;
     pass.turns = (batch + PRODUCT_PANEL - 1) / PRODUCT_PANEL;
     for (int i = 0; i < pass.turns; i++) {
         int start = i * PRODUCT_PANEL, rows = (int)get_minimum(batch - start, PRODUCT_PANEL);
         pass.turn = i;
-        pass.panel = p->panels + ((b + start) * chunks + chunk * rows) * CPU_CHUNK;
+        pass.panel = p->panels + ((b + start) * k_tiles + k_tile * rows) * CPU_K_TILE;
         pass.lanes = p->lanes + start * PRODUCT_ROOM * CPU_LANES;
         passes[rows][p->dtype - GUMBEL_FLOAT32](&pass, count);
     }
@@ -213,27 +214,29 @@ static void pass_group(const cpu_product *p, product_pass pass, int count, int64
 /* The dot products of a block with the hidden states of a group. */
 static void product_group(const cpu_product *p, product_block block, int64_t b, int batch)
 {
-    char padded[PRODUCT_BLOCK * 4 * CPU_CHUNK];
-    int64_t chunk_bytes = CPU_CHUNK * (p->dtype == GUMBEL_FLOAT32 ? 4 : 2);
-    int64_t chunks = p->hidden_size / CPU_CHUNK;
-    int64_t most = is_streamed(p) ? STREAM_CHUNKS(batch) : PASS_CHUNKS;
-    int tail_bytes = (int)(p->hidden_size % CPU_CHUNK * chunk_bytes / CPU_CHUNK);
+    char padded[PRODUCT_BLOCK * 4 * CPU_K_TILE];
+    int64_t k_tile_bytes = CPU_K_TILE * (p->dtype == GUMBEL_FLOAT32 ? 4 : 2);
+    int64_t k_tiles = p->hidden_size / CPU_K_TILE;
+    int64_t max_k_tiles = is_streamed(p) ? STREAM_K_TILES(batch) : PASS_K_TILES;
+    int tail_bytes = (int)(p->hidden_size % CPU_K_TILE * k_tile_bytes / CPU_K_TILE);
     product_pass pass = {.weight = (const char *)p->weight + block.row * p->stride_bytes,
                          .stride_bytes = block.distance * p->stride_bytes};
-    for (int64_t chunk = 0; chunk < chunks; chunk += pass.chunks) {
-        pass.chunks = get_minimum(chunks - chunk, most);
-        pass.is_first = chunk == 0;
-        int64_t bytes = pass.chunks * chunk_bytes;
-        pass.ahead = distance_ahead(p, chunk * chunk_bytes, bytes, chunk + pass.chunks == chunks,
-                                    b + batch == p->batch);
-        pass_group(p, pass, block.count, b, batch, chunk);
+    for (int64_t k_tile = 0; k_tile < k_tiles; k_tile += pass.k_tiles) {
+        pass.k_tiles = get_minimum(k_tiles - k_tile, max_k_tiles);
+        pass.is_first = k_tile == 0;
+        int64_t bytes = pass.k_tiles * k_tile_bytes;
+        pass.ahead = distance_ahead(p, k_tile * k_tile_bytes, bytes,
+                                    k_tile + pass.k_tiles == k_tiles, b + batch == p->batch);
+        pass_group(p, pass, block.count, b, batch, k_tile);
         pass.weight += bytes;
     }
     if (tail_bytes > 0) {
         pad_tail(padded, pass.weight, pass.stride_bytes, block.count, tail_bytes);
-        pass = (product_pass){
-            .weight = padded, .stride_bytes = 4 * CPU_CHUNK, .chunks = 1, .is_first = chunks == 0};
-        pass_group(p, pass, block.count, b, batch, chunks);
+        pass = (product_pass){.weight = padded,
+                              .stride_bytes = 4 * CPU_K_TILE,
+                              .k_tiles = 1,
+                              .is_first = k_tiles == 0};
+        pass_group(p, pass, block.count, b, batch, k_tiles);
     }
     sum_block(p, block, b, batch);
 }
@@ -253,11 +256,11 @@ static int product_streams(const cpu_product *p)
 
 static void multiply_tile(const cpu_product *p)
 {
-    const int most = PRODUCT_GROUP * PRODUCT_PANEL;
+    const int max_rows = PRODUCT_GROUP * PRODUCT_PANEL;
     for (int row = product_streams(p); row < p->count; row += PRODUCT_BLOCK)
-        for (int64_t b = 0; b < p->batch; b += most) {
+        for (int64_t b = 0; b < p->batch; b += max_rows) {
             product_block block = {row, 1, (int)get_minimum(p->count - row, PRODUCT_BLOCK)};
-            product_group(p, block, b, (int)get_minimum(p->batch - b, most));
+            product_group(p, block, b, (int)get_minimum(p->batch - b, max_rows));
         }
 }
 

@@ -27,8 +27,8 @@
 #define SEGMENT_BLOCKS 32
 /* Samples that share a sweep; their state takes a third of the first-level cache. */
 #define SWEEP_SAMPLES 4
-/* Most waiting tokens: fifteen of an unfilled call, a block, and one vector that is stored
- * whole. */
+/* Maximum number of waiting tokens: fifteen of an unfilled call, a block, and one vector that is
+ * stored whole. */
 #define WAITING_MAX (2 * CPU_LANES + GUMBEL_BLOCK)
 
 /* 2^23 log2 e, and the exponent bias that makes the bound comparable with vf_of_word(r). */
@@ -46,7 +46,7 @@ typedef struct sweep_blocks {
     uint32_t place[SEGMENT_BLOCKS]; /* of the token with the most noise */
     uint32_t r2[SEGMENT_BLOCKS];
     float reach[SEGMENT_BLOCKS];
-    float least[SEGMENT_BLOCKS]; /* a lower logit cannot win */
+    float min_logits[SEGMENT_BLOCKS]; /* a lower logit cannot win */
 } sweep_blocks;
 
 /* Tokens that passed the threshold of their block and wait for words of their own. */
@@ -85,9 +85,9 @@ static inline float lower_threshold(float best)
 LANES v16f lanes_reach(v16u r)
 {
     v16f bits = vf_of_int(vu_of_bits(vf_of_word(r)));
-    float most =
+    float max_reach =
         GUMBEL_NOISE_BOUND_MAX - (float)(32 - WORD_BITS) * GUMBEL_NOISE_BOUND_SLOPE * 0x1p23f;
-    return vf_fma(bits, vf_set(-GUMBEL_NOISE_BOUND_SLOPE), vf_set(most));
+    return vf_fma(bits, vf_set(-GUMBEL_NOISE_BOUND_SLOPE), vf_set(max_reach));
 }
 
 LANES void make_blocks(sweep_blocks *blocks, const sweep_segment *s, gumbel_stream stream)
@@ -151,7 +151,7 @@ LANES void set_thresholds(sweep_blocks *blocks, float best, float factor)
     UNROLLED
     for (int at = 0; at < SEGMENT_BLOCKS; at += CPU_LANES) {
         v16f bound = vf_mul(vf_sub(threshold, vf_load(blocks->reach + at)), unit);
-        vf_store(blocks->least + at, vf_max(bound, vf_set(-FLT_MAX)));
+        vf_store(blocks->min_logits + at, vf_max(bound, vf_set(-FLT_MAX)));
     }
 }
 
@@ -180,8 +180,9 @@ LANES void score_sixteen(sweep_sample *x, int at)
     float threshold = lower_threshold(x->summary->best_score);
     v16f z = vf_of_bits(vu_load(w->z + at)), above = vf_sub(z, vf_set(threshold));
     v16f bound = vf_fma(above, vf_set(FILTER_SLOPE), vf_set(FILTER_OFFSET));
-    v16f least = vf_fma(vf_of_word(vu_load(w->r + at)), vf_set(0x1p-6f), vf_of_word(vu_load(r)));
-    uint32_t pass = vm_bits(vf_less(least, vf_of_bits(vu_of_float(bound))));
+    v16f min_exponential =
+        vf_fma(vf_of_word(vu_load(w->r + at)), vf_set(0x1p-6f), vf_of_word(vu_load(r)));
+    uint32_t pass = vm_bits(vf_less(min_exponential, vf_of_bits(vu_of_float(bound))));
     pass |= ~vm_bits(vf_less(above, vf_set(FILTER_REACH)));
     for (pass &= (1u << count) - 1; pass != 0; pass &= pass - 1) {
         int i = at + __builtin_ctz(pass);
@@ -243,7 +244,7 @@ LANES void collect_block(sweep_sample *x, const sweep_segment *s, int b, const v
 {
     int first = (b - s->begin) * GUMBEL_BLOCK;
     sweep_waiting *w = &x->waiting;
-    v16f bound = vf_set(x->blocks.least[b]);
+    v16f bound = vf_set(x->blocks.min_logits[b]);
     v16u r = vu_set(x->blocks.r[b]),
          token = vu_add(vu_load(lane_numbers), vu_set(s->token + (uint32_t)first));
     uint64_t place = UINT64_C(1) << x->blocks.place[b];
@@ -270,24 +271,24 @@ LANES void collect_samples(sweep_sample *x, int samples, const sweep_segment *s,
     if (!load_valid_block(flags, y, s->factor, z))
         return;
     for (int i = 0; i < samples; i++)
-        if (samples == 1 || !is_all_below(y, x[i].blocks.least[b]))
+        if (samples == 1 || !is_all_below(y, x[i].blocks.min_logits[b]))
             collect_block(&x[i], s, b, z);
 }
 
-/* Computes words, first offers and thresholds of a segment; least[] is the lowest threshold of each
- * block over the samples. */
+/* Computes words, first offers and thresholds of a segment; min_logits[] is the lowest threshold of
+ * each block over the samples. */
 LANES void begin_segment(sweep_sample *x, int samples, const sweep_segment *s,
-                         float least[SEGMENT_BLOCKS])
+                         float min_logits[SEGMENT_BLOCKS])
 {
     for (int at = 0; at < SEGMENT_BLOCKS; at += CPU_LANES)
-        vf_store(least + at, vf_set(INFINITY));
+        vf_store(min_logits + at, vf_set(INFINITY));
     for (int i = 0; i < samples; i++) {
         make_blocks(&x[i].blocks, s, x[i].stream);
         offer_places(&x[i], s);
         set_thresholds(&x[i].blocks, x[i].summary->best_score, s->factor);
         for (int at = 0; at < SEGMENT_BLOCKS; at += CPU_LANES) {
-            v16f own = vf_load(x[i].blocks.least + at), lower = vf_load(least + at);
-            vf_store(least + at, vf_select(vf_less(own, lower), own, lower));
+            v16f own = vf_load(x[i].blocks.min_logits + at), lower = vf_load(min_logits + at);
+            vf_store(min_logits + at, vf_select(vf_less(own, lower), own, lower));
         }
     }
 }

@@ -65,17 +65,17 @@ typedef struct top_token {
     int32_t id;
 } top_token;
 
-/* Lists the `most` tokens with the largest z, ties by lower id; returns their number. */
-static int32_t list_top_tokens(const output_row *row, int32_t most, top_token *list)
+/* Lists the `max_count` tokens with the largest z, ties by lower id; returns their number. */
+static int32_t list_top_tokens(const output_row *row, int32_t max_count, top_token *list)
 {
     const cpu_rows_call *r = row->call;
     const float *maxima = r->stage.block_maxima + row->b * r->stage.maxima_stride;
     float scale = row->values.scale;
     cpu_weight bins[CPU_BINS];
     cpu_selection last =
-        cpu_select_nth_largest(r->job.device->kernels, &row->values, most, -FLT_MAX, bins);
+        cpu_select_nth_largest(r->job.device->kernels, &row->values, max_count, -FLT_MAX, bins);
     float bound = last.reached ? last.value : -FLT_MAX;
-    int64_t tied = last.reached ? most - (int64_t)last.above : INT64_MAX;
+    int64_t tied = last.reached ? max_count - (int64_t)last.above : INT64_MAX;
     int32_t count = 0;
     for (int64_t block = 0; block < r->stage.blocks; block++) {
         if (maxima[block] * scale < bound)
@@ -86,7 +86,7 @@ static int32_t list_top_tokens(const output_row *row, int32_t most, top_token *l
             if (!(z > bound || (z == bound && tied-- > 0)))
                 continue;
             int32_t at = count++;
-            GUMBEL_ASSERT(count <= most);
+            GUMBEL_ASSERT(count <= max_count);
             for (; at > 0 && list[at - 1].z < z; at--)
                 list[at] = list[at - 1];
             list[at] = (top_token){z, (int32_t)(r->job.first_tile + block * GUMBEL_BLOCK + i)};

@@ -50,11 +50,11 @@ static int64_t select_bin(const cpu_kernels *kernels, const cpu_values *values,
 /* cpu_select_by_weight(), or its first step: the weight of the values from `value` on then reaches
  * `needed`, but some of them may be too many. */
 static cpu_selection select_value(const cpu_kernels *kernels, const cpu_values *values, int by_mass,
-                                  gumbel_wide needed, float least, int first_step_only,
+                                  gumbel_wide needed, float min_value, int first_step_only,
                                   cpu_weight *bins)
 {
     cpu_selection selection = {0};
-    uint32_t low = gumbel_key_of_value(least),
+    uint32_t low = gumbel_key_of_value(min_value),
              high = gumbel_key_of_value(values->largest * values->scale);
     GUMBEL_ASSERT(values->scale >= 0.0f && bins);
     /* Bins of equal width spread tokens better than bins of keys; only the latter ones
@@ -89,16 +89,17 @@ static cpu_selection select_value(const cpu_kernels *kernels, const cpu_values *
 }
 
 cpu_selection cpu_select_by_weight(const cpu_kernels *kernels, const cpu_values *values,
-                                   int by_mass, gumbel_wide needed, float least, cpu_weight *bins)
+                                   int by_mass, gumbel_wide needed, float min_value,
+                                   cpu_weight *bins)
 {
-    return select_value(kernels, values, by_mass, needed, least, 0, bins);
+    return select_value(kernels, values, by_mass, needed, min_value, 0, bins);
 }
 
 /* A value that the n-th largest probably reaches. The n-th largest block maximum surely is one, as
  * n tokens reach it. If n exceeds the number of blocks, most blocks have several tokens above the
  * lowest block maximum. */
 static float guess_nth_largest(const cpu_kernels *kernels, const cpu_values *values, int64_t n,
-                               float least, cpu_weight *bins)
+                               float min_value, cpu_weight *bins)
 {
     cpu_values maxima = {.span = {values->block_maxima},
                          .spans = 1,
@@ -110,24 +111,24 @@ static float guess_nth_largest(const cpu_kernels *kernels, const cpu_values *val
     float lowest = values->largest;
     for (int64_t k = 0; k < values->blocks; k += step)
         lowest = fminf(lowest, values->block_maxima.v[k]);
-    lowest = fmaxf(lowest * values->scale, least);
+    lowest = fmaxf(lowest * values->scale, min_value);
     if (n > values->blocks)
         return lowest;
     cpu_selection bound = select_value(kernels, &maxima, 0, (gumbel_wide)n, lowest, 1, bins);
-    if (!bound.reached && lowest > least)
-        bound = select_value(kernels, &maxima, 0, (gumbel_wide)n, least, 1, bins);
-    return bound.reached ? bound.value : least;
+    if (!bound.reached && lowest > min_value)
+        bound = select_value(kernels, &maxima, 0, (gumbel_wide)n, min_value, 1, bins);
+    return bound.reached ? bound.value : min_value;
 }
 
 cpu_selection cpu_select_nth_largest(const cpu_kernels *kernels, const cpu_values *values,
-                                     int64_t n, float least, cpu_weight *bins)
+                                     int64_t n, float min_value, cpu_weight *bins)
 {
     GUMBEL_ASSERT(n > 0);
-    float guess = guess_nth_largest(kernels, values, n, least, bins);
+    float guess = guess_nth_largest(kernels, values, n, min_value, bins);
     cpu_selection nth = cpu_select_by_weight(kernels, values, 0, (gumbel_wide)n, guess, bins);
-    if (nth.reached || !(guess > least))
+    if (nth.reached || !(guess > min_value))
         return nth;
-    return cpu_select_by_weight(kernels, values, 0, (gumbel_wide)n, least, bins);
+    return cpu_select_by_weight(kernels, values, 0, (gumbel_wide)n, min_value, bins);
 }
 
 /* Truncates by top_k within `cutoff`; *excess is the number of tokens of the new bound that are
@@ -167,24 +168,24 @@ int64_t cpu_count_row_above(const cpu_kernels *kernels, const cpu_values *values
     return count;
 }
 
-/* A value, at least `least`, below which the mass is probably less than `spare`: half as much is
- * below it in a sample. */
+/* A value, at least `min_value`, below which the mass is probably less than `spare`: half as much
+ * is below it in a sample. */
 static float guess_nucleus(const cpu_kernels *kernels, const cpu_values *values, gumbel_wide spare,
-                           float least, cpu_weight *bins)
+                           float min_value, cpu_weight *bins)
 {
     cpu_values sample = *values;
     gumbel_wide mass;
     for (int i = 0; i < sample.spans; i++)
         sample.span[i].step = CPU_SAMPLE_STEP;
-    cpu_sum_row_masses(kernels, &sample, least, sample.largest, &mass);
+    cpu_sum_row_masses(kernels, &sample, min_value, sample.largest, &mass);
     /* `spare` is too small to be located by a sample. */
     if (spare < mass * CPU_SAMPLE_STEP >> 10)
-        return least;
+        return min_value;
     spare /= 2 * CPU_SAMPLE_STEP;
     if (mass <= spare)
-        return least;
-    cpu_selection guess = select_value(kernels, &sample, 1, mass - spare, least, 1, bins);
-    return guess.reached ? guess.value : least;
+        return min_value;
+    cpu_selection guess = select_value(kernels, &sample, 1, mass - spare, min_value, 1, bins);
+    return guess.reached ? guess.value : min_value;
 }
 
 /* Truncates by top_p, within `cutoff`. The mass is that of `earlier`, which min_p and top_k keep,
@@ -201,12 +202,13 @@ static gumbel_cutoff truncate_top_p(const cpu_kernels *kernels, const cpu_values
     gumbel_wide needed = gumbel_nucleus_mass(rules->top_p, mass);
     GUMBEL_ASSERT(needed <= mass);
     GUMBEL_ASSERT(rules->top_p > 0.0f && rules->top_p < 1.0f);
-    float least = gumbel_nucleus_search_start(m, mass - needed, count, cutoff), guess = least;
+    float min_value = gumbel_nucleus_search_start(m, mass - needed, count, cutoff),
+          guess = min_value;
     if (count >= CPU_SAMPLE_TOKENS)
-        guess = guess_nucleus(kernels, values, mass - needed, least, bins);
+        guess = guess_nucleus(kernels, values, mass - needed, min_value, bins);
     cpu_selection p = cpu_select_by_weight(kernels, values, 1, needed, guess, bins);
-    if (!p.reached && guess > least)
-        p = cpu_select_by_weight(kernels, values, 1, needed, least, bins);
+    if (!p.reached && guess > min_value)
+        p = cpu_select_by_weight(kernels, values, 1, needed, min_value, bins);
     if (!p.reached)
         return cutoff;
     uint64_t each = gumbel_token_mass(gumbel_exp(p.value - m));

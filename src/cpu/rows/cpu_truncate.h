@@ -15,14 +15,15 @@ typedef struct cpu_selection {
     gumbel_wide at;    /* weight of the tokens of that value */
 } cpu_selection;
 
-/* Selects among values v * values->scale >= `least`, by mass or by number, where the weight reaches
- * `needed`. bins: [CPU_BINS] of scratch. */
+/* Selects among values v * values->scale >= `min_value`, by mass or by number, where the weight
+ * reaches `needed`. bins: [CPU_BINS] of scratch. */
 cpu_selection cpu_select_by_weight(const cpu_kernels *kernels, const cpu_values *values,
-                                   int by_mass, gumbel_wide needed, float least, cpu_weight *bins);
+                                   int by_mass, gumbel_wide needed, float min_value,
+                                   cpu_weight *bins);
 
 /* cpu_select_by_weight() of the n-th largest value, n > 0. */
 cpu_selection cpu_select_nth_largest(const cpu_kernels *kernels, const cpu_values *values,
-                                     int64_t n, float least, cpu_weight *bins);
+                                     int64_t n, float min_value, cpu_weight *bins);
 
 /* Adds the masses, relative to `largest`, of a row's values >= `bound`. Returns their number,
  * without some tokens whose mass is 0. */

@@ -3,7 +3,7 @@
  * Counts the CTAs that have finished, to find the last CTA of a row. A word in global memory holds
  * the launch's tag (cuda_params) in its upper 40 bits and the count in its lower 24. The workspace
  * starts undefined: every CTA resets a word with another tag as it starts. The last CTA resets the
- * count for a replay.
+ * count, so that a replay of a CUDA graph starts from 0. No CTA waits for another.
  */
 #ifndef GUMBEL_CUDA_CTA_COUNTER_CUH
 #define GUMBEL_CUDA_CTA_COUNTER_CUH
@@ -32,10 +32,10 @@ static __device__ __forceinline__ uint32_t count_ended_ctas(const unsigned long 
 /* Counts this CTA as finished and returns whether it is the last; by the thread (or the first lane
  * of the warp) that wrote the CTA's results. */
 static __device__ __forceinline__ bool count_cta_end(unsigned long long *word, uint64_t tag,
-                                                     int32_t parts)
+                                                     int32_t splits)
 {
     uint64_t before = ptx_atomic_count(word) & ((1u << CTA_COUNTER_BITS) - 1);
-    bool last = before + 1 == (uint64_t)parts;
+    bool last = before + 1 == (uint64_t)splits;
     if (last)
         *word = (unsigned long long)tag << CTA_COUNTER_BITS;
     return last;

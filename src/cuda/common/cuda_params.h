@@ -14,11 +14,11 @@ typedef struct cuda_params {
     float inverse_cap;
     int32_t tiles;             /* of the vocabulary */
     int32_t stages;            /* of the Hopper kernel's ring */
-    int32_t parts;             /* summaries a row and sample: CTAs that draw from one row */
-    int64_t chunk;             /* tokens a part, in whole blocks; not of the tiled kernels */
-    gumbel_summary *summaries; /* [parts][B, S] */
+    int32_t splits;            /* summaries a row and sample: CTAs that draw from one row */
+    int64_t split_size;        /* tokens, in whole blocks; not of the tiled kernels */
+    gumbel_summary *summaries; /* [splits][B, S] */
     gumbel_output output;
-    gumbel_summary *partials; /* [B, S]: receives merged summaries instead of output; or NULL */
+    gumbel_summary *partials; /* [B, S]: receives merged summaries instead of outputs; or NULL */
     uint64_t *row_thresholds; /* [B, S][4]: lower bound on the winning score (row_thresholds.cuh) */
     uint64_t tag;             /* of this launch: the upper 40 bits of the thresholds it wrote */
     int32_t multiply_only;    /* discard all logits: measures the product */
@@ -26,12 +26,12 @@ typedef struct cuda_params {
     int64_t logits_out_stride; /* even */
     uint64_t *zero_after_draw; /* words that the draw zeroes for the next launch; or NULL */
     int64_t zero_after_draw_words;
-    int32_t also_draw;   /* with logits_out: the product draws, too, as in a plain call, and the
-                          * request that reads these logits starts from that draw */
-    float *block_maxima; /* [B, tiles]: largest stored logit of each block of CUDA_REQUEST_BLOCK
+    int32_t also_draw;   /* with logits_out: the product also draws, as in a plain call, and the
+                          * kernel that truncates these rows starts from that draw */
+    float *block_maxima; /* [B, tiles]: largest stored logit of each block of CUDA_MAXIMA_BLOCK
                           * tokens, NaN where one is NaN; or NULL */
     int64_t block_maxima_stride;
-    /* As block_maxima, of the tokens absent from the row's history, for bounds; or NULL. */
+    /* As block_maxima, but only of tokens absent from the row's history; or NULL. */
     float *unseen_block_maxima;
     /* Where only logits that can reach a bound are stored (bound_sm90.cuh): [tiles][B rounded up to
      * 32], a bit for each subtile of a tile that is stored; NULL: all are. */
@@ -40,13 +40,13 @@ typedef struct cuda_params {
 
 /* Parameters of the softmax kernels. */
 typedef struct cuda_softmax_params {
-    gumbel_problem problem; /* from logits, without a request */
+    gumbel_problem problem; /* from logits, without transforms or truncation */
     float inverse_cap;
     float *probabilities; /* [B] rows of V at `stride`; may be the logits */
     int64_t stride;
-    int32_t parts;          /* CTAs a row */
-    int64_t chunk;          /* columns a part, in whole steps of a CTA */
-    gumbel_summary *masses; /* [B, parts] */
+    int32_t splits;         /* CTAs a row */
+    int64_t split_size;     /* columns, in whole steps of a CTA */
+    gumbel_summary *masses; /* [B, splits] */
 } cuda_softmax_params;
 
 /* Parameters of the kernel that finds the best scores of draws. */
@@ -62,7 +62,7 @@ typedef struct cuda_allow_params {
     gumbel_problem problem; /* the caller's: its mask, where there is one, is indexed by slot */
     uint32_t *allowed;      /* [B, words]: bit i is token CUDA_ALLOWED_ORIGIN() + i */
     int64_t words;
-    int64_t slices; /* of a row: CUDA_HISTORY_SLICE tokens each */
+    int64_t tiles;  /* of a row: CUDA_HISTORY_TILE tokens each */
     int32_t masked; /* the caller gives a mask, too */
 } cuda_allow_params;
 
@@ -103,7 +103,7 @@ typedef struct cuda_noise_params {
     gumbel_problem problem; /* batch, range and sampling */
     float *noise;           /* [B, S] rows of V at `stride` */
     int64_t stride;
-    int64_t slices; /* of a row: CUDA_NOISE_SLICE tokens each */
+    int64_t tiles; /* of a row: CUDA_NOISE_TILE tokens each */
 } cuda_noise_params;
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parameters of the kernels that draw a part of the vocabulary by log-masses: read by C and by
- * CUDA.
+ * Parameters of the kernels of grouped draws, which draw one of several parts of a vocabulary by
+ * their log-masses: read by C and by CUDA.
  */
 #ifndef GUMBEL_CUDA_PARTS_H
 #define GUMBEL_CUDA_PARTS_H

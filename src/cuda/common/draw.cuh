@@ -254,13 +254,13 @@ static __device__ __forceinline__ float draw_filter_offset(float threshold)
 
 /* Whether a token other than J may reach the threshold of `offset` by its own word, too. Its
  * exponential variate is at least the block's smallest one plus u >= word * 2^-32; the token can
- * win only if that is at most exp(z - threshold). `least` is at most the block's smallest. Floats
- * round the left side by 2^-22 of it, and `ex2` the right side: the offset's 1e-3 covers both. NaN
- * and +inf pass. Not for greedy rows. */
-static __device__ __forceinline__ bool draw_passes_filter(float z, float least, uint32_t word,
-                                                          float offset)
+ * win only if that is at most exp(z - threshold). `min_exponential` is at most the block's
+ * smallest. Floats round the left side by 2^-22 of it, and `ex2` the right side: the offset's 1e-3
+ * covers both. NaN and +inf pass. Not for greedy rows. */
+static __device__ __forceinline__ bool draw_passes_filter(float z, float min_exponential,
+                                                          uint32_t word, float offset)
 {
-    return !(fmaf((float)word, 0x1p-32f, least) > ptx_exp2(fmaf(z, LOG2E, offset)));
+    return !(fmaf((float)word, 0x1p-32f, min_exponential) > ptx_exp2(fmaf(z, LOG2E, offset)));
 }
 
 /* ----------------------------------------------------------------------------- best token ---- */

@@ -37,35 +37,36 @@ static __device__ __forceinline__ void merge_winners_of_warp(gumbel_summary *s)
     s->flags = __reduce_or_sync(~0u, s->flags);
 }
 
-/* Merge `parts` summaries, `stride` apart, by a warp; every lane gets the result. Loads bypass L1,
+/* Merge `count` summaries, `stride` apart, by a warp; every lane gets the result. Loads bypass L1,
  * as other CTAs wrote the summaries. */
-static __device__ __forceinline__ gumbel_summary merge_parts(const gumbel_summary *from, int parts,
-                                                             int64_t stride, bool with_mass)
+static __device__ __forceinline__ gumbel_summary merge_summaries(const gumbel_summary *from,
+                                                                 int count, int64_t stride,
+                                                                 bool with_mass)
 {
     constexpr int words = sizeof(gumbel_summary) / sizeof(uint4);
     static_assert(sizeof(gumbel_summary) % sizeof(uint4) == 0,
                   "a summary is loaded 16 bytes a time");
-    gumbel_summary own, part;
+    gumbel_summary own, other;
     gumbel_summary_empty(&own);
     constexpr int ahead = 4; /* loads in flight, to hide their latency */
-    for (int i = threadIdx.x % 32; i < parts; i += 32 * ahead) {
+    for (int i = threadIdx.x % 32; i < count; i += 32 * ahead) {
         uint4 raw[ahead][words];
 #pragma unroll
         for (int j = 0; j < ahead; j++)
 #pragma unroll
             for (int k = 0; k < words; k++)
-                if (i + 32 * j < parts)
+                if (i + 32 * j < count)
                     raw[j][k] = __ldcg((const uint4 *)&from[(i + 32 * j) * stride] + k);
 #pragma unroll
         for (int j = 0; j < ahead; j++) {
-            if (i + 32 * j >= parts)
+            if (i + 32 * j >= count)
                 continue;
-            memcpy(&part, raw[j], sizeof part);
+            memcpy(&other, raw[j], sizeof other);
             if (with_mass)
-                gumbel_summary_merge(&own, &part);
-            else if (part.best_id >= 0)
-                gumbel_summary_offer(&own, part.best_score, part.best_z, part.best_id);
-            own.flags |= part.flags;
+                gumbel_summary_merge(&own, &other);
+            else if (other.best_id >= 0)
+                gumbel_summary_offer(&own, other.best_score, other.best_z, other.best_id);
+            own.flags |= other.flags;
         }
     }
     __syncwarp();
@@ -125,11 +126,11 @@ static __device__ __forceinline__ void write_merged(const gumbel_output &out, in
         out.status[at / samples] = (int32_t)status;
 }
 
-/* Merge the parts of draw `at` and write it, by a warp. */
+/* Merge the summaries of draw `at` and write it, by a warp. */
 static __device__ __forceinline__ void finish_draw(const cuda_params &p, int64_t at, bool with_mass)
 {
     int64_t stride = p.problem.batch * p.problem.sampling.num_samples;
-    gumbel_summary whole = merge_parts(&p.summaries[at], p.parts, stride, with_mass);
+    gumbel_summary whole = merge_summaries(&p.summaries[at], p.splits, stride, with_mass);
     if (threadIdx.x % 32 == 0)
         write_draw(p, whole, at);
 }

@@ -22,7 +22,7 @@ PTX int ptx_zero()
     return zero;
 }
 
-/* x; a branch around it is not turned into a selection. */
+/* Returns x, and keeps the compiler from turning a branch around it into a selection. */
 PTX float ptx_keep_branch(float x)
 {
     float same;
@@ -379,8 +379,8 @@ PTX float ptx_log2(float x)
     return y;
 }
 
-/* Relaxed store of eight aligned bytes, at system scope: to memory that other GPUs read, or theirs.
- * Earlier stores are not ordered before it. */
+/* Relaxed store of eight aligned bytes at system scope, to memory of this or another GPU that other
+ * GPUs read. Earlier stores may become visible after it. */
 PTX void ptx_store_relaxed_sys_8(uint64_t *at, uint64_t value)
 {
     asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(at), "l"(value) : "memory");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Row thresholds in global memory: for each row and sample a lower bound on the winning score,
- * raised by all CTAs. A CTA scores only tokens that may exceed it: about ln V tokens a row in all,
- * where otherwise every CTA would find its own records.
+ * raised by all CTAs. A CTA scores only tokens that may exceed it: all CTAs together score about ln
+ * V tokens of a row. Without it, each CTA would score the tokens that exceed the best of its own.
  *
  * A word holds the launch's tag in the upper 40 bits, and in the lower 24 bits the upper bits of an
  * ordered float, that is, the threshold rounded down. The workspace starts undefined: a word with

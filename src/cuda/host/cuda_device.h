@@ -6,7 +6,7 @@
 #define GUMBEL_CUDA_DEVICE_H
 
 #include "core/backend.h"
-#include "cuda/common/cuda_request.h"
+#include "cuda/common/cuda_truncated_params.h"
 #include "cuda/host/cuda_driver.h"
 #include "cuda/policy/cuda_policy.h"
 #include "cuda/policy/screen_policy.h"
@@ -36,16 +36,16 @@ typedef enum cuda_module {
     CUDA_MODULE_NAIVE,
     CUDA_MODULE_NOISE,
     CUDA_MODULE_LOGITS,
-    CUDA_MODULE_REQUEST,
-    CUDA_MODULE_REQUEST_EDIT,
-    CUDA_MODULE_REQUEST_NAIVE,
-    CUDA_MODULE_REQUEST_PIVOTS,
+    CUDA_MODULE_TRUNCATED_TWO_PASS,
+    CUDA_MODULE_EDIT_LOGITS,
+    CUDA_MODULE_TRUNCATED_NAIVE,
+    CUDA_MODULE_TRUNCATED_PIVOTS,
     CUDA_MODULE_SCREEN_MAKE,
     CUDA_MODULE_SOFTMAX,
     CUDA_MODULE_RULE_DRAFTS,
     CUDA_MODULE_TOP64_SELECT, /* this and the next two: GPUs with clusters */
-    CUDA_MODULE_REQUEST_BLOCKS,
-    CUDA_MODULE_REQUEST_CLUSTER,
+    CUDA_MODULE_TRUNCATED_BLOCKS,
+    CUDA_MODULE_TRUNCATED_CLUSTER,
     CUDA_MODULE_FUSED_SM80,
     CUDA_MODULE_FUSED_SM90, /* this and the following: Hopper only */
     CUDA_MODULE_FUSED_HALF_SM90,
@@ -90,11 +90,11 @@ typedef struct cuda_device {
     CUfunction history_start;
     CUfunction history_update;
     CUfunction naive;
-    CUfunction request;
-    CUfunction request_edit;
-    CUfunction request_naive;
-    CUfunction request_pivots;
-    CUfunction request_blocks, request_bounded, request_cluster; /* NULL without clusters */
+    CUfunction truncated_two_pass;
+    CUfunction edit_logits;
+    CUfunction truncated_naive;
+    CUfunction truncated_pivots;
+    CUfunction truncated_blocks, truncated_bounded, truncated_cluster; /* NULL without clusters */
     CUfunction noise;
     CUfunction logits[CUDA_DTYPES][2][2]; /* [with mass][noise given] */
     CUfunction logits_edited[CUDA_DTYPES];
@@ -102,14 +102,14 @@ typedef struct cuda_device {
     CUfunction fused_sm80[CUDA_DTYPES][CUDA_SM80_WIDTHS];
     CUfunction mixed_sm80[CUDA_F16 + 1];
     CUfunction fused_sm90[CUDA_F16 + 1][CUDA_SM90_WIDTHS][CUDA_SM90_CASES];
-    /* Full passes of up to CUDA_SCREEN_ROWS_MAX rows. */
+    /* Full passes after a draw with a screen, of up to CUDA_SCREEN_ROWS_MAX rows. */
     CUfunction fused_fallback[CUDA_F16 + 1][CUDA_SM90_WIDTHS];
     CUfunction store_fallback[CUDA_F16 + 1][CUDA_SM90_WIDTHS];
     CUfunction screen_begin, screen_make, screen_seal, screen_verify;
     CUfunction screen_split[CUDA_SCREEN_CASES], screen_truncate;
     CUfunction screen_score[CUDA_F16 + 1][CUDA_SCREEN_CASES];
     CUfunction screen_draw[CUDA_SCREEN_WIDTHS][CUDA_SCREEN_CASES];
-    _Atomic uint64_t launches; /* so far: source of the tags of launches */
+    _Atomic uint64_t launches; /* number of launches so far, from which tags of launches are made */
 } cuda_device;
 
 static inline cuda_dtype cuda_dtype_of(gumbel_dtype dtype)

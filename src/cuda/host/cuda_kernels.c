@@ -25,13 +25,13 @@ static const unsigned char *const images[] = {
     [CUDA_MODULE_NAIVE] = cuda_image_naive,
     [CUDA_MODULE_NOISE] = cuda_image_noise,
     [CUDA_MODULE_LOGITS] = cuda_image_logits,
-    [CUDA_MODULE_REQUEST] = cuda_image_request,
-    [CUDA_MODULE_REQUEST_EDIT] = cuda_image_request_edit,
-    [CUDA_MODULE_REQUEST_NAIVE] = cuda_image_request_naive,
-    [CUDA_MODULE_REQUEST_PIVOTS] = cuda_image_request_pivots,
+    [CUDA_MODULE_TRUNCATED_TWO_PASS] = cuda_image_truncated_two_pass,
+    [CUDA_MODULE_EDIT_LOGITS] = cuda_image_edit_logits,
+    [CUDA_MODULE_TRUNCATED_NAIVE] = cuda_image_truncated_naive,
+    [CUDA_MODULE_TRUNCATED_PIVOTS] = cuda_image_truncated_pivots,
     [CUDA_MODULE_SOFTMAX] = cuda_image_softmax,
-    [CUDA_MODULE_REQUEST_BLOCKS] = cuda_image_request_blocks,
-    [CUDA_MODULE_REQUEST_CLUSTER] = cuda_image_request_cluster,
+    [CUDA_MODULE_TRUNCATED_BLOCKS] = cuda_image_truncated_blocks,
+    [CUDA_MODULE_TRUNCATED_CLUSTER] = cuda_image_truncated_cluster,
     [CUDA_MODULE_FUSED_SM80] = cuda_image_fused_sm80,
     [CUDA_MODULE_FUSED_SM90] = cuda_image_fused_sm90,
     [CUDA_MODULE_FUSED_HALF_SM90] = cuda_image_fused_half_sm90,
@@ -73,11 +73,11 @@ static const single_kernel single_kernels[] = {
     {CUDA_MODULE_HISTORY, "gumbel_update_history", AT(history_update), 0},
     {CUDA_MODULE_NAIVE, "gumbel_draw_naive", AT(naive), 0},
     {CUDA_MODULE_NOISE, "gumbel_make_noise", AT(noise), 0},
-    {CUDA_MODULE_REQUEST, "gumbel_request_logits", AT(request), CUDA_REQUEST_SHARED_BYTES},
-    {CUDA_MODULE_REQUEST_EDIT, "gumbel_edit_logits", AT(request_edit), 0},
-    {CUDA_MODULE_REQUEST_NAIVE, "gumbel_request_naive", AT(request_naive),
-     CUDA_REQUEST_STAGE_BYTES},
-    {CUDA_MODULE_REQUEST_PIVOTS, "gumbel_request_pivots", AT(request_pivots), 0},
+    {CUDA_MODULE_TRUNCATED_TWO_PASS, "gumbel_truncated_two_pass", AT(truncated_two_pass),
+     CUDA_TWO_PASS_BYTES},
+    {CUDA_MODULE_EDIT_LOGITS, "gumbel_edit_logits", AT(edit_logits), 0},
+    {CUDA_MODULE_TRUNCATED_NAIVE, "gumbel_truncated_naive", AT(truncated_naive), CUDA_EDIT_BYTES},
+    {CUDA_MODULE_TRUNCATED_PIVOTS, "gumbel_truncated_pivots", AT(truncated_pivots), 0},
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_begin_screen", AT(screen_begin), 0},
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_make_screen", AT(screen_make), 0},
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_seal_screen", AT(screen_seal), 0},
@@ -90,10 +90,10 @@ static const single_kernel single_kernels[] = {
     {CUDA_MODULE_TOP64_SELECT, "gumbel_select_top64", AT(select_top64), CUDA_TOP64_BYTES_MAX},
     {CUDA_MODULE_TOP64_SELECT, "gumbel_select_exchange_top64", AT(select_exchange_top64),
      CUDA_TOP64_BYTES_MAX},
-    {CUDA_MODULE_REQUEST_BLOCKS, "gumbel_request_blocks", AT(request_blocks),
-     CUDA_REQUEST_BLOCKS_BYTES},
-    {CUDA_MODULE_REQUEST_BLOCKS, "gumbel_request_bounded", AT(request_bounded),
-     CUDA_REQUEST_BLOCKS_BYTES},
+    {CUDA_MODULE_TRUNCATED_BLOCKS, "gumbel_truncated_blocks", AT(truncated_blocks),
+     CUDA_BLOCKS_BYTES_MAX},
+    {CUDA_MODULE_TRUNCATED_BLOCKS, "gumbel_truncated_bounded", AT(truncated_bounded),
+     CUDA_BLOCKS_BYTES_MAX},
 };
 
 /* Kernels that wait for launches on other streams. */
@@ -147,10 +147,10 @@ static gumbel_status get_single_kernels(cuda_device *cuda, gumbel_error *error)
                                       kernel_at(cuda, one->at), error));
     }
     GUMBEL_FORWARD(set_waiting_carveouts(cuda, error));
-    if (!cuda->modules[CUDA_MODULE_REQUEST_CLUSTER])
+    if (!cuda->modules[CUDA_MODULE_TRUNCATED_CLUSTER])
         return GUMBEL_OK;
-    return get_kernel(cuda, CUDA_MODULE_REQUEST_CLUSTER, "gumbel_request_cluster",
-                      cuda_cluster_max_bytes(cuda->shared_bytes), &cuda->request_cluster, error);
+    return get_kernel(cuda, CUDA_MODULE_TRUNCATED_CLUSTER, "gumbel_truncated_cluster",
+                      cuda_cluster_max_bytes(cuda->shared_bytes), &cuda->truncated_cluster, error);
 }
 
 static gumbel_status get_sm80_kernels(cuda_device *cuda, gumbel_error *error)
@@ -266,7 +266,7 @@ static gumbel_status get_logits_kernels(cuda_device *cuda, gumbel_error *error)
 /* Whether a GPU of this capability can run a module's kernels. */
 static int module_is_supported(int module, int capability)
 {
-    if (module >= CUDA_MODULE_TOP64_SELECT && module <= CUDA_MODULE_REQUEST_CLUSTER)
+    if (module >= CUDA_MODULE_TOP64_SELECT && module <= CUDA_MODULE_TRUNCATED_CLUSTER)
         return capability >= CUDA_SM90_CAPABILITY;
     return module < CUDA_MODULE_FUSED_SM90 || capability == CUDA_SM90_CAPABILITY;
 }

@@ -7,8 +7,9 @@
  * MAP    a CTA a row. Its threads score four tokens each at a time; tokens above the smallest of
  *        the best scores go to a list, which is reduced to the best when it might overflow.
  * SMEM   the list, 16 KB.
- * SYNC   a __syncthreads() before and after each step of 4 * threads tokens, and three for each of
- *        the best scores when the list is reduced: twice a row, and once per 1024 listed tokens.
+ * SYNC   all threads of the CTA wait for each other before and after each step of 4 * threads
+ *        tokens, and three times for each of the best scores when the list is reduced: twice a row,
+ *        and once per 1024 listed tokens.
  */
 #include "core/row.h"
 #include "cuda/common/turn_blocks.cuh"
@@ -57,12 +58,12 @@ __device__ __forceinline__ scored_token first_of_warp(scored_token own)
     return own;
 }
 
-/* Reduces the list to its `most` best tokens, sorted. By all threads, between barriers. */
-__device__ void keep_best(int most)
+/* Reduces the list to its `count_max` best tokens, sorted. By all threads, between barriers. */
+__device__ void keep_best(int count_max)
 {
     best_shared &s = best_state();
     const int count = s.count;
-    for (int k = 0; k < most && k < count; k++) {
+    for (int k = 0; k < count_max && k < count; k++) {
         scored_token own = {0.0f, -1};
         for (int i = k + threadIdx.x; i < count; i += kThreads)
             own = is_before(s.list[i], own) ? s.list[i] : own;
@@ -83,8 +84,8 @@ __device__ void keep_best(int most)
         __syncthreads();
     }
     if (threadIdx.x == 0) {
-        s.count = min(count, most);
-        s.threshold = count >= most ? s.list[most - 1].score : NAN;
+        s.count = min(count, count_max);
+        s.threshold = count >= count_max ? s.list[count_max - 1].score : NAN;
     }
     __syncthreads();
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   grouped draws of the paper (part_draw.h): draws a part by its log-mass, and with it the
- *        token of the part; or adds one part to a streaming draw.
+ * WHAT   grouped draws of the FlashSampling paper (part_draw.h), whose caller has drawn a token
+ *        from each part of a vocabulary. Draws a part by its log-mass, and returns its token; or
+ *        adds one part to a streaming draw.
  * COST   reads 4 bytes a part and row, shared by all draws of the row; two Philox blocks and two
  *        logarithms a part and draw, or four of each a streaming draw; a launch.
  * MAP    many parts: a warp a draw, lane l takes parts l, l + 32, ...; streaming: a thread a draw.
- * SYNC   shuffles of a warp.
+ * SYNC   no warp waits for another; lanes of a warp exchange results by shuffles.
  * NUMERICS  the host's bits (part_draw.h). Masses are summed part by part, redundantly in all
  *        lanes.
  */

@@ -7,8 +7,8 @@
  *        token that may win. findings/cuda_logits.md has the cost of the log-normaliser, and the
  *        limit of the kernel. A mask adds a bit a token and four selections; the history is read
  *        only for tokens that are scored.
- * MAP    a CTA takes one row, up to 32 samples and a chunk of the vocabulary, in windows whose
- *        block bounds it computes at once; most chunks have one window. Warps take steps of 512
+ * MAP    a CTA takes one row, up to 32 samples and a split of the vocabulary, in windows whose
+ *        block bounds it computes at once; most splits have one window. Warps take steps of 512
  *        tokens, eight blocks of 64, dynamically. Four lanes hold a block: lane j has the quads
  *        (four tokens, one Philox block) j, j + 4, j + 8 and j + 12, and with them all terms of
  *        four of eq. 8's lanes. The block's largest value determines whether any of its tokens may
@@ -16,12 +16,13 @@
  *        next step's logits are loaded.
  * SMEM   the draw's state (cta_state); with the mass, a summary a thread; four bytes a sample and
  *        block of the window.
- * SYNC   the CTA synchronizes after the row's parameters, after bounds and first thresholds, before
- *        each further window, and at its end. Best tokens and lists belong to a warp; thresholds
- *        and the next step are accessed by atomics only. The last CTA of a row, by a counter in
- *        global memory (cta_counter.cuh), merges all.
+ * SYNC   the warps of a CTA wait for each other after loading the row's parameters, after computing
+ *        bounds and first thresholds, before each further window, and at the end. Best tokens and
+ *        lists belong to a warp; thresholds and the next step are accessed by atomics only. No CTA
+ *        waits for another: the last one of a row to increment a counter (cta_counter.cuh) merges
+ *        the summaries of all.
  * NUMERICS  a block's mass is summed in the order of the CPU (docs/maths.md, section 5), and adding
- *        blocks is exact: the bits do not depend on the chunk.
+ *        blocks is exact: the bits do not depend on the split.
  */
 #include "cuda/logits/logits_draw.cuh"
 #include "cuda/common/merge.cuh"
@@ -42,7 +43,7 @@ __device__ __forceinline__ void start_state(const gumbel_problem &q, cta_state &
         gumbel_row row = gumbel_problem_row(&q, b);
         row.stream.sample += (uint32_t)(first + (int)threadIdx.x);
         state.philox[threadIdx.x] = draw_philox_of(row.stream);
-        state.threshold[threadIdx.x] = ordered_bits(-FLT_MAX); /* below it: only -inf */
+        state.threshold[threadIdx.x] = ordered_bits(-FLT_MAX); /* only -inf is lower */
         if (threadIdx.x == 0) {
             state.inverse_temperature = row.inverse_temperature;
             state.greedy = row.greedy;
@@ -102,7 +103,7 @@ __device__ __noinline__ void clear_words_noinline(const cuda_params &p)
     clear_words(p, threadIdx.x, kThreads);
 }
 
-/* Draws from the chunk, window by window; the bounds of a window are computed before its steps. The
+/* Draws from the split, window by window; the bounds of a window are computed before its steps. The
  * logits of the first steps are already requested. */
 template <bool with_mass, gumbel_dtype dtype, bool given, bool edited>
 __device__ __forceinline__ void draw_windows(warp_draw<dtype, given, edited> &own,
@@ -132,18 +133,18 @@ __device__ __forceinline__ void draw_windows(warp_draw<dtype, given, edited> &ow
     }
 }
 
-/* Summarizes the chunk; the last CTA of a row merges it. */
-__device__ __forceinline__ void end_chunk(const cuda_params &p, cta_state &state, bool with_mass,
-                                          int samples)
+/* Summarizes the split; the last CTA of a row merges it. */
+__device__ __forceinline__ void finish_split(const cuda_params &p, cta_state &state, bool with_mass,
+                                             int samples)
 {
     const int64_t draws = p.problem.batch * p.problem.sampling.num_samples;
     __syncthreads();
     const int64_t draw = state.draw;
     if (threadIdx.x < 32)
-        summarize_cta(state, with_mass, &p.summaries[state.part * draws + draw], samples);
+        summarize_cta(state, with_mass, &p.summaries[state.split * draws + draw], samples);
     __syncwarp();
     if (threadIdx.x == 0)
-        state.last = count_cta_end(cta_counter_of_draw(p, draw), p.tag, p.parts);
+        state.last = count_cta_end(cta_counter_of_draw(p, draw), p.tag, p.splits);
     __syncthreads();
     if (state.last)
         for (int s = threadIdx.x / 32; s < samples; s += kWarps)
@@ -151,23 +152,24 @@ __device__ __forceinline__ void end_chunk(const cuda_params &p, cta_state &state
 }
 
 template <gumbel_dtype dtype, bool with_mass, bool given, bool edited>
-__device__ __forceinline__ void draw_chunk(const cuda_params &p)
+__device__ __forceinline__ void draw_split(const cuda_params &p)
 {
     extern __shared__ __align__(16) unsigned char shared_memory[];
     cta_state &state = *(cta_state *)shared_memory;
     gumbel_summary *masses = (gumbel_summary *)(shared_memory + CUDA_LOGITS_STATE_BYTES);
     const gumbel_problem &q = p.problem;
     const int all = q.sampling.num_samples, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int64_t part = blockIdx.x % p.parts, b = blockIdx.x / p.parts % q.batch;
-    const int first = (int)(blockIdx.x / p.parts / q.batch) * kSamples;
-    const int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * p.chunk;
+    const int64_t split = blockIdx.x % p.splits, b = blockIdx.x / p.splits % q.batch;
+    const int first = (int)(blockIdx.x / p.splits / q.batch) * kSamples;
+    const int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + split * p.split_size;
     const int64_t draw = b * all + first;
     const float *noise =
         given ? q.sampling.noise + draw * q.sampling.noise_stride - q.first_token : nullptr;
     const typename quad<dtype>::element *origin =
         (const typename quad<dtype>::element *)q.logits.data + b * q.logits.stride - q.first_token;
     const bool masked = edited && (q.request & GUMBEL_REQUEST_MASK);
-    uint32_t end = (uint32_t)(begin + p.chunk < q.end_token ? begin + p.chunk : q.end_token);
+    uint32_t end =
+        (uint32_t)(begin + p.split_size < q.end_token ? begin + p.split_size : q.end_token);
     warp_draw<dtype, given, edited> own = {
         {{p, state, origin, nullptr, (uint32_t)begin, (uint32_t)begin,
           (uint32_t)(lane / 4 * GUMBEL_BLOCK + lane % 4 * 4), warp, lane,
@@ -194,7 +196,7 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
     if (threadIdx.x == kThreads - 1) {
         start_cta_counter(cta_counter_of_draw(p, draw), p.tag);
         state.draw = draw;
-        state.part = part;
+        state.split = split;
         state.end = end;
     }
     if (with_mass)
@@ -204,7 +206,7 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
     draw_windows<with_mass>(own, logits, mass);
     if (with_mass)
         end_mass(state, mass);
-    end_chunk(p, state, with_mass, own.samples);
+    finish_split(p, state, with_mass, own.samples);
 }
 
 } // namespace
@@ -213,7 +215,7 @@ __device__ __forceinline__ void draw_chunk(const cuda_params &p)
     extern "C" __global__ void __launch_bounds__(kThreads, CUDA_LOGITS_CTAS)                       \
         gumbel_draw_logits_##name(const __grid_constant__ cuda_params params)                      \
     {                                                                                              \
-        draw_chunk<dtype, with_mass, given, edited>(params);                                       \
+        draw_split<dtype, with_mass, given, edited>(params);                                       \
     }
 #define KERNELS(name, dtype)                                                                       \
     KERNEL(name, dtype, false, false, false)                                                       \

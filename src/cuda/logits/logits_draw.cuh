@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A warp that draws from a chunk of a row of logits, step by step (head: logits.cu).
+ * A warp that draws from a split of a row of logits, step by step (head: logits.cu).
  */
 #ifndef GUMBEL_CUDA_LOGITS_DRAW_CUH
 #define GUMBEL_CUDA_LOGITS_DRAW_CUH

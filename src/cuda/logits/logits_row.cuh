@@ -22,8 +22,8 @@ static_assert(kSamples * kStep <= 1 << 16, "fits");
 
 /* State of a CTA's row and samples. */
 struct cta_state {
-    int64_t draw, part; /* the first draw; the part of the row */
-    uint32_t end;       /* of the chunk */
+    int64_t draw, split; /* index of the first draw, and of the split */
+    uint32_t end;        /* end of the split */
     float inverse_temperature;
     bool greedy;
     uint32_t next; /* next step of the window that no warp has taken */
@@ -54,12 +54,12 @@ __device__ __noinline__ uint32_t find_seen(const cuda_params &p, const cta_state
     return seen_of_four(p.problem, state.edits, token);
 }
 
-/* A warp's part of a row's window. The mask is applied to every logit. The history is read only for
- * tokens that are scored: penalties usually lower a token, so the bounds remain valid. If they may
- * raise tokens, all tokens that the history has seen are scored. */
+/* A warp's columns of a row's window. The mask is applied to every logit. The history is read only
+ * for tokens that are scored: penalties usually lower a token, so the bounds remain valid. If they
+ * may raise tokens, all tokens that the history has seen are scored. */
 template <gumbel_dtype dtype, bool edited> struct warp_row {
     using element = typename quad<dtype>::element;
-    using step = quad<dtype>[kQuads]; /* a lane's part of a step */
+    using step = quad<dtype>[kQuads]; /* a lane's columns of a step */
 
     const cuda_params &p;
     cta_state &state;

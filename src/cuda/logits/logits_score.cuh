@@ -11,7 +11,7 @@
 namespace
 {
 
-/* Groups of 64 blocks at a chunk's beginning whose J, the tokens with the most noise, give the
+/* Groups of 64 blocks at a split's beginning whose J, the tokens with the most noise, give the
  * first threshold: this many over all samples, at least one a sample. More would read the row
  * twice. */
 constexpr int kInitialGroups = 4;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   computes rows of probabilities (eq. 13) in two launches: the masses of parts of rows, then
+ * WHAT computes rows of probabilities (eq. 13) in two launches: the masses of splits of rows, then
  *        exp(z - max z) times the probability of the most likely token.
  * COST   reads B V logits twice, the second time from the second-level cache if they fit, and
  *        writes 4 B V bytes; two exponentials a token, about 30 operations.
- * MAP    a CTA takes a part of a row in both launches; a warp takes 512 tokens at a time; a lane
+ * MAP    a CTA takes a split of a row in both launches; a warp takes 512 tokens at a time; a lane
  *        takes four quads of a block of 64, as three other lanes do. Columns count from the row's
  *        start, which keeps aligned rows aligned.
  * SMEM   a summary a thread.
- * SYNC   the second launch waits for the first. A thread writes only what it has read itself, since
- *        the output may be the logits.
+ * SYNC   the second launch waits for the end of the first. No CTA waits for another: a thread
+ *        writes only columns that it has read itself, since the output may be the logits.
  * NUMERICS  summary.h: blocks are summed by eq. 8 and added exactly, so the bits do not depend on
- *        the parts.
+ *        the splits.
  */
 #include "cuda/common/cuda_params.h"
 #include "cuda/common/logits_step.cuh"
@@ -22,8 +22,8 @@ namespace
 
 constexpr int kThreads = CUDA_SOFTMAX_THREADS, kWarps = kThreads / 32;
 
-/* A lane's view of a part of a row. Columns are below 2^31. */
-template <gumbel_dtype dtype> struct column_part {
+/* A lane's view of a split of a row. Columns are below 2^31. */
+template <gumbel_dtype dtype> struct column_split {
     using element = typename quad<dtype>::element;
 
     const cuda_softmax_params &p;
@@ -34,11 +34,11 @@ template <gumbel_dtype dtype> struct column_part {
     float inverse_temperature;
     bool quads; /* whole quads of the row can be loaded */
 
-    __device__ __forceinline__ column_part(const cuda_softmax_params &params, int64_t place)
-        : p(params), b(place / p.parts), begin((int)(place % p.parts * p.chunk))
+    __device__ __forceinline__ column_split(const cuda_softmax_params &params, int64_t place)
+        : p(params), b(place / p.splits), begin((int)(place % p.splits * p.split_size))
     {
         const gumbel_problem &q = p.problem;
-        end = (int)min(begin + p.chunk, q.vocab);
+        end = (int)min(begin + p.split_size, q.vocab);
         counting = (int)min((int64_t)end, max(q.end_token - q.first_token, (int64_t)0));
         from = (const element *)q.logits.data + b * q.logits.stride;
         to = p.probabilities + b * p.stride;
@@ -127,18 +127,19 @@ __device__ __forceinline__ uint32_t flags_of(const four (&z)[kQuads])
     return flags;
 }
 
-/* The summary of a part: mass, largest z and flags. */
-template <gumbel_dtype dtype> __device__ __forceinline__ void sum_part(const cuda_softmax_params &p)
+/* The summary of a split: mass, largest z and flags. */
+template <gumbel_dtype dtype>
+__device__ __forceinline__ void sum_split(const cuda_softmax_params &p)
 {
     __shared__ gumbel_summary own[kThreads], of_warp[kWarps];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    column_part<dtype> part(p, blockIdx.x);
-    uint32_t flags = gumbel_problem_row_flags(&p.problem, part.b);
+    column_split<dtype> split(p, blockIdx.x);
+    uint32_t flags = gumbel_problem_row_flags(&p.problem, split.b);
     gumbel_summary_empty(&own[threadIdx.x]);
     warp_mass mass = {&own[threadIdx.x], lane, false};
-    for (int base = part.first_column(); base < part.end; base += kWarps * kStep) {
+    for (int base = split.first_column(); base < split.end; base += kWarps * kStep) {
         four z[kQuads];
-        part.load(base, z);
+        split.load(base, z);
         flags |= flags_of(z);
         mass.add(z);
     }
@@ -158,27 +159,27 @@ template <gumbel_dtype dtype> __device__ __forceinline__ void sum_part(const cud
 
 /* Starts at the last row, which was read last and is still in the second-level cache. */
 template <gumbel_dtype dtype>
-__device__ __forceinline__ void normalize_part(const cuda_softmax_params &p)
+__device__ __forceinline__ void normalize_split(const cuda_softmax_params &p)
 {
     __shared__ float max_z, max_probability;
-    column_part<dtype> part(p, gridDim.x - 1 - blockIdx.x);
+    column_split<dtype> split(p, gridDim.x - 1 - blockIdx.x);
     ptx_wait_for_launch();
     if (threadIdx.x < 32) {
-        gumbel_summary whole = merge_parts(&p.masses[part.b * p.parts], p.parts, 1, true);
+        gumbel_summary whole = merge_summaries(&p.masses[split.b * p.splits], p.splits, 1, true);
         if (threadIdx.x == 0) {
             max_z = whole.max_z;
             max_probability = gumbel_summary_max_probability(&whole);
         }
     }
     __syncthreads();
-    for (int base = part.first_column(); base < part.end; base += kWarps * kStep) {
+    for (int base = split.first_column(); base < split.end; base += kWarps * kStep) {
         four z[kQuads];
-        part.load(base, z);
+        split.load(base, z);
 #pragma unroll
         for (int i = 0; i < 4 * kQuads; i++)
             z[i / 4].v[i % 4] =
                 gumbel_relative_probability(z[i / 4].v[i % 4], max_z) * max_probability;
-        part.store(base, z);
+        split.store(base, z);
     }
 }
 
@@ -188,12 +189,12 @@ __device__ __forceinline__ void normalize_part(const cuda_softmax_params &p)
     extern "C" __global__ void __launch_bounds__(kThreads, CUDA_SOFTMAX_CTAS)                      \
         gumbel_sum_masses_##name(const __grid_constant__ cuda_softmax_params params)               \
     {                                                                                              \
-        sum_part<dtype>(params);                                                                   \
+        sum_split<dtype>(params);                                                                  \
     }                                                                                              \
     extern "C" __global__ void __launch_bounds__(kThreads, CUDA_SOFTMAX_CTAS)                      \
         gumbel_normalize_##name(const __grid_constant__ cuda_softmax_params params)                \
     {                                                                                              \
-        normalize_part<dtype>(params);                                                             \
+        normalize_split<dtype>(params);                                                            \
     }
 KERNELS(f32, GUMBEL_FLOAT32)
 KERNELS(bf16, GUMBEL_BFLOAT16)

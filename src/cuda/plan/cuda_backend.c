@@ -170,7 +170,7 @@ gumbel_status cuda_sample_stored(gumbel_device *device, const cuda_plan *plan,
 
 void cuda_set_top64_blocks(gumbel_device *device, const cuda_plan *plan,
                            const gumbel_problem *problem, float *rows, int64_t stride,
-                           void *workspace, cuda_request_params *p)
+                           void *workspace, cuda_truncated_params *p)
 {
     cuda_job job = {
         .cuda = (cuda_device *)device, .head_logits = rows, .head_logits_stride = stride};
@@ -277,7 +277,7 @@ static const gumbel_backend backend = {
     .rule_workspace_size = cuda_rule_workspace_size,
     .store_logits = store_logits,
     .ranks = &cuda_rank_calls,
-    .finish = cuda_finish_parts,
+    .finish = cuda_finish_summaries,
     .screen_layout = GUMBEL_SCREEN_LAYOUT_TILES,
     .screen_prepare = cuda_prepare_screen,
     .screen_verify = cuda_verify_screen,

@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* The capabilities of a call that concern a product which only stores its logits, and those that
- * such a product must support. */
+/* Capabilities that a call requires of a product that only stores logits: first those taken from
+ * the call, then those always required. */
 #define CAPABILITIES_OF_STORE       GUMBEL_CAPABILITY_BIAS
 #define REQUIRED_OF_STORE(required) (((required)&CAPABILITIES_OF_STORE) | GUMBEL_CAPABILITY_PRODUCT)
 
@@ -166,15 +166,16 @@ size_t cuda_max_workspace_size(const gumbel_device *device, const gumbel_limits 
     cuda_workspace workspace;
     carve_draws(&cursor, cuda, (size_t)limits->batch, (size_t)limits->num_samples, &workspace);
     if (limits->screens) {
-        const int64_t most = CUDA_SCREEN_ROWS_MAX, samples = limits->num_samples > 1 ? 2 : 1;
+        const int64_t max_draws = CUDA_SCREEN_ROWS_MAX, samples = limits->num_samples > 1 ? 2 : 1;
         const int64_t draws =
-            limits->batch < most / samples ? limits->batch * limits->num_samples : most;
-        gumbel_problem p = {.batch = ((draws < most ? draws : most) + samples - 1) / samples,
+            limits->batch < max_draws / samples ? limits->batch * limits->num_samples : max_draws;
+        gumbel_problem p = {.batch =
+                                ((draws < max_draws ? draws : max_draws) + samples - 1) / samples,
                             .hidden_size = limits->hidden_size,
                             .sampling.num_samples = (int32_t)samples};
         cuda_carve_screen(&cursor, cuda, &p, &workspace);
         if (limits->requests)
-            gumbel_carve_array(&cursor, (size_t)most, CUDA_SCREEN_EXACT_MAX,
+            gumbel_carve_array(&cursor, (size_t)max_draws, CUDA_SCREEN_EXACT_MAX,
                                sizeof *workspace.screen.exact);
     }
     if (limits->requests)

@@ -125,9 +125,9 @@ gumbel_status cuda_store_top64_logits(gumbel_device *device, const cuda_plan *pl
                                       float *rows, int64_t stride, void *workspace,
                                       gumbel_error *error);
 
-/* Set the logits and blocks of request parameters to those stored by the call above. */
+/* Set the logits and blocks in *p to those that cuda_store_top64_logits() stored. */
 void cuda_set_top64_blocks(gumbel_device *device, const cuda_plan *plan,
                            const gumbel_problem *problem, float *rows, int64_t stride,
-                           void *workspace, cuda_request_params *p);
+                           void *workspace, cuda_truncated_params *p);
 
 #endif

@@ -50,7 +50,7 @@ static const char *cluster_refuses(const cuda_device *cuda, const gumbel_problem
                                    uint32_t offered)
 {
     (void)offered;
-    if (!cuda->request_cluster)
+    if (!cuda->truncated_cluster)
         return "the GPU has no clusters";
     if (cuda_cluster_bytes(p) > cuda_cluster_max_bytes(cuda->shared_bytes))
         return "an eighth of a row exceeds the shared memory of a CTA";
@@ -107,7 +107,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
         .rung = {.name = "screen-truncated",
                  .method = "an int8 copy finds the leading tokens of rows truncated to at most 64",
                  .kernels = "screen_score.cu, screen_draw.cu, screen_rows.cu, "
-                            "fused_fallback_sm90.cu, request_cluster.cu",
+                            "fused_fallback_sm90.cu, truncated_cluster.cu",
                  .supports = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_RANKS | GUMBEL_REQUEST_KEPT |
                              GUMBEL_REQUEST_TOP |
                              (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
@@ -154,9 +154,9 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
 static const char *pivots_refuse(const cuda_device *cuda, const gumbel_problem *p, uint32_t offered)
 {
     (void)offered;
-    return cuda_pivot_parts(p) <= cuda->multiprocessors
+    return cuda_count_pivot_splits(p) <= cuda->multiprocessors
                ? NULL
-               : "a row has more parts than the GPU has multiprocessors";
+               : "a row has more splits than the GPU has multiprocessors";
 }
 
 static const char *blocks_refuse(const cuda_device *cuda, const gumbel_problem *p, uint32_t offered)
@@ -164,9 +164,9 @@ static const char *blocks_refuse(const cuda_device *cuda, const gumbel_problem *
     const char *refusal = cluster_refuses(cuda, p, offered);
     if (refusal)
         return refusal;
-    if (cuda_request_blocks_bytes(cuda_blocks_of(p)) > CUDA_REQUEST_BLOCKS_BYTES)
+    if (cuda_blocks_bytes(cuda_blocks_of(p)) > CUDA_BLOCKS_BYTES_MAX)
         return "the block maxima of a row exceed the shared memory of a CTA";
-    if (!(offered & CUDA_OUTPUT_BLOCK_MAXIMA) && p->batch < CUDA_REQUEST_BLOCKS_ROWS_MIN)
+    if (!(offered & CUDA_OUTPUT_BLOCK_MAXIMA) && p->batch < CUDA_BLOCKS_ROWS_MIN)
         return "fewer than 17 rows, and no product that stores block maxima";
     return NULL;
 }
@@ -216,7 +216,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     {
         .rung = {.name = "edit",
                  .method = "logits are edited, then drawn from",
-                 .kernels = "request_edit.cu, logits.cu",
+                 .kernels = "edit_logits.cu, logits.cu",
                  .supports = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_CAPABILITY_LISTS |
                              GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
                              CAPABILITIES_OF_A_DRAW},
@@ -226,8 +226,8 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     {
         .rung = {.name = "pivots",
                  .method =
-                     "rows are drawn before they are truncated, by CTAs that hold a part each",
-                 .kernels = "logits.cu, request_pivots.cu",
+                     "rows are drawn before they are truncated, by CTAs that hold a split each",
+                 .kernels = "logits.cu, truncated_pivots.cu",
                  .supports = GUMBEL_REQUEST_TRUNCATION | GUMBEL_CAPABILITY_TOP_P},
         .uses = CUDA_OUTPUT_DRAWS,
         .refuses = pivots_refuse,
@@ -237,7 +237,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     {
         .rung = {.name = "bounded",
                  .method = "one CTA a row, from few blocks; only logits above a bound are stored",
-                 .kernels = "request_blocks.cu, request_cluster.cu",
+                 .kernels = "truncated_blocks.cu, truncated_cluster.cu",
                  .supports = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
                              GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
                              (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
@@ -253,7 +253,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     {
         .rung = {.name = "blocks",
                  .method = "one CTA a row, from few blocks of its tokens",
-                 .kernels = "request_blocks.cu, request_cluster.cu",
+                 .kernels = "truncated_blocks.cu, truncated_cluster.cu",
                  .supports = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
                              GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
                              (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
@@ -270,7 +270,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     {
         .rung = {.name = "cluster",
                  .method = "one cluster a row, in the shared memory of its eight CTAs",
-                 .kernels = "request_cluster.cu",
+                 .kernels = "truncated_cluster.cu",
                  .supports = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT},
         .refuses = cluster_refuses,
         .run = cuda_run_cluster,
@@ -278,7 +278,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     {
         .rung = {.name = "two-pass",
                  .method = "several CTAs a row filter candidates; the last one draws",
-                 .kernels = "request.cu",
+                 .kernels = "truncated_two_pass.cu",
                  .supports = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT -
                              GUMBEL_CAPABILITY_PART - GUMBEL_CAPABILITY_ROWS -
                              GUMBEL_REQUEST_GIVEN - GUMBEL_REQUEST_BEST},
@@ -287,8 +287,8 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     },
     {
         .rung = {.name = "alone",
-                 .method = "one CTA a row, for every request",
-                 .kernels = "request_naive.cu",
+                 .method = "one CTA a row, for every call",
+                 .kernels = "truncated_naive.cu",
                  .supports = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT},
         .run = cuda_run_alone,
     },

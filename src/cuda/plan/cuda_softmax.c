@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stores rows of probabilities: of the logits or, with a request, of the processed rows.
+ * Stores rows of probabilities: of the logits or, with transforms or truncation, of the processed
+ * rows.
  */
 #include "core/fail.h"
 #include "cuda/plan/cuda_plan.h"
@@ -35,18 +36,18 @@ gumbel_status cuda_store_probabilities(gumbel_device *device, const gumbel_probl
         p.problem = read_processed(problem, probabilities, stride);
     }
     /* At most as many as a draw from logits has summaries. */
-    int64_t parts =
-        cuda_max_parts((int64_t)cuda->multiprocessors * CUDA_SOFTMAX_CTAS, problem->batch, 1);
+    int64_t splits =
+        cuda_max_splits((int64_t)cuda->multiprocessors * CUDA_SOFTMAX_CTAS, problem->batch, 1);
     p.inverse_cap = cuda_inverse_cap(&p.problem);
-    p.chunk = cuda_chunk(problem->vocab, parts, SOFTMAX_UNIT);
-    p.parts = (int32_t)((problem->vocab + p.chunk - 1) / p.chunk);
-    if (problem->batch > INT32_MAX / p.parts)
+    p.split_size = cuda_split_size(problem->vocab, splits, SOFTMAX_UNIT);
+    p.splits = (int32_t)((problem->vocab + p.split_size - 1) / p.split_size);
+    if (problem->batch > INT32_MAX / p.splits)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "batch",
                            "B is more than one call on CUDA takes");
     p.masses =
-        gumbel_carve_array(&cursor, (size_t)problem->batch, (size_t)p.parts, sizeof *p.masses);
+        gumbel_carve_array(&cursor, (size_t)problem->batch, (size_t)p.splits, sizeof *p.masses);
     cuda_dtype dtype = cuda_dtype_of(p.problem.logits.dtype);
-    cuda_shape first = {problem->batch * p.parts, CUDA_SOFTMAX_THREADS, 0, 0}, second = first;
+    cuda_shape first = {problem->batch * p.splits, CUDA_SOFTMAX_THREADS, 0, 0}, second = first;
     void *arguments[] = {&p};
     second.overlaps = 1;
     GUMBEL_FORWARD(cuda_push_context(cuda, error));

@@ -13,12 +13,12 @@ _Static_assert(GUMBEL_PEERS_TOP64_ROWS <= CUDA_EXCHANGE_CTAS, "their CTAs run at
 
 /* How a rank finds its candidates. */
 typedef struct top64_plan {
-    gumbel_problem problem; /* the rank's rows, with a request for their top 64 */
+    gumbel_problem problem; /* the rank's rows, truncated to their top 64 */
     cuda_plan plan;         /* of a head; unused if logits are given */
     int from_blocks;        /* from the blocks of the product; 0: by a sampling call */
 } top64_plan;
 
-/* The rank's rows with a request for their top 64. Its truncation lets few blocks serve it. */
+/* The rank's rows, truncated to their top 64, so that few blocks serve them. */
 static gumbel_problem request_top64(const cuda_device *cuda, const gumbel_problem *rows)
 {
     gumbel_problem q = *rows;
@@ -65,15 +65,15 @@ static gumbel_status size_top64(const gumbel_device *device, const gumbel_proble
 static cuda_top64_params get_top64_params(gumbel_device *device, const gumbel_top64_call *l,
                                           const top64_plan *t, int32_t ranks)
 {
-    cuda_top64_params p = {.request = {.problem = *l->whole, .output = *l->output},
+    cuda_top64_params p = {.rows = {.problem = *l->whole, .output = *l->output},
                            .received = l->candidates,
                            .ranks = ranks,
                            .candidates = l->candidates,
                            .fallback = l->unresolved};
-    p.request.problem.logits = (gumbel_tensor){0};
+    p.rows.problem.logits = (gumbel_tensor){0};
     if (t->from_blocks)
         cuda_set_top64_blocks(device, &t->plan, &t->problem, l->logits, l->stride, l->workspace,
-                              &p.request);
+                              &p.rows);
     return p;
 }
 
@@ -117,7 +117,7 @@ static gumbel_status launch_top64(gumbel_device *device, const gumbel_problem *r
                                   gumbel_error *error)
 {
     cuda_job job = {.cuda = (cuda_device *)device, .stream = rows->stream, .error = error};
-    cuda_shape shape = {rows->batch, CUDA_REQUEST_THREADS, (int)CUDA_TOP64_BYTES_OF(blocks), 1};
+    cuda_shape shape = {rows->batch, CUDA_TRUNCATED_THREADS, (int)CUDA_TOP64_BYTES_OF(blocks), 1};
     GUMBEL_ASSERT(shape.shared_bytes <= CUDA_TOP64_BYTES_MAX);
     return cuda_launch_in_context(&job, kernel, shape, params);
 }
@@ -132,7 +132,7 @@ static gumbel_status find_top64(gumbel_device *device, const gumbel_top64_call *
         return sample_top64(device, l, &t, error);
     GUMBEL_FORWARD(store_logits(device, l, &t, error));
     cuda_top64_params p = get_top64_params(device, l, &t, 1);
-    return launch_top64(device, l->rows, cuda->select_top64, p.request.blocks, &p, error);
+    return launch_top64(device, l->rows, cuda->select_top64, p.rows.blocks, &p, error);
 }
 
 static gumbel_status draw_top64(gumbel_device *device, const gumbel_top64_call *l,
@@ -145,7 +145,7 @@ static gumbel_status draw_top64(gumbel_device *device, const gumbel_top64_call *
     cuda_top64_params p = get_top64_params(device, l, &t, ranks);
     p.received = candidates;
     p.stride = stride;
-    return launch_top64(device, l->rows, cuda->draw_top64, p.request.blocks, &p, error);
+    return launch_top64(device, l->rows, cuda->draw_top64, p.rows.blocks, &p, error);
 }
 
 static gumbel_status exchange_top64(gumbel_device *device, const gumbel_top64_call *l,
@@ -162,7 +162,7 @@ static gumbel_status exchange_top64(gumbel_device *device, const gumbel_top64_ca
     p.draw = get_top64_params(device, l, &t, peers->ranks);
     return launch_top64(device, l->rows,
                         t.from_blocks ? cuda->select_exchange_top64 : cuda->exchange_top64,
-                        p.draw.request.blocks, &p, error);
+                        p.draw.rows.blocks, &p, error);
 }
 
 const gumbel_rank_calls cuda_rank_calls = {

@@ -159,7 +159,7 @@ static inline int cuda_sm90_stages(int width, int num_samples, int with_mass, in
 #define CUDA_SM80_THREADS 128
 #define CUDA_SM80_TILE    128
 /* Tokens of a tile that a warp computes; the vocabulary is split among CTAs in this unit. */
-#define CUDA_SM80_SLAB 32
+#define CUDA_SM80_WARP_TILE 32
 /* Maximum CTAs of n columns on a multiprocessor whose shared memory suffices. */
 #define CUDA_SM80_CTAS(n)  ((n) <= 8 ? 3 : 2)
 #define CUDA_SM80_CTAS_MAX CUDA_SM80_CTAS(8)
@@ -220,8 +220,8 @@ static inline int cuda_sm80_shared_bytes(int n, int num_samples, int with_mass, 
 static inline int cuda_sm80_ctas(int n, int available, int shared_bytes, int mixed)
 {
     int fit = available / (shared_bytes + CUDA_RESERVED_BYTES);
-    int most = mixed ? CUDA_SM80_MIXED_CTAS : CUDA_SM80_CTAS(n);
-    return fit < 1 ? 1 : fit < most ? fit : most;
+    int max_ctas = mixed ? CUDA_SM80_MIXED_CTAS : CUDA_SM80_CTAS(n);
+    return fit < 1 ? 1 : fit < max_ctas ? fit : max_ctas;
 }
 
 /* --------------------------------------------------------------------- the simple kernels ---- */
@@ -237,8 +237,9 @@ static inline int cuda_sm80_ctas(int n, int available, int shared_bytes, int mix
 #define CUDA_LOGITS_THREADS 384
 /* Logits that a warp loads at a time. */
 #define CUDA_LOGITS_STEP 512
-/* Minimum logits of a CTA: with fewer, the merge takes longer than the draw. */
-#define CUDA_LOGITS_CHUNK 3072
+/* Splits of a row of logits are multiples of this: with fewer tokens, the merge would take longer
+ * than the draw. */
+#define CUDA_LOGITS_SPLIT_UNIT 3072
 /* Shared memory for the states of a CTA's draws. */
 #define CUDA_LOGITS_STATE_BYTES 8192
 /* Maximum block bounds of a CTA, four bytes each; and tokens of a row whose bounds it holds at once
@@ -252,33 +253,33 @@ static inline int cuda_sm80_ctas(int n, int available, int shared_bytes, int mix
 #define CUDA_LOGITS_CTAS 2
 
 /* Tokens of a row whose noise a CTA computes at a time, and CTAs on a multiprocessor. */
-#define CUDA_NOISE_SLICE 4096
-#define CUDA_NOISE_CTAS  8
+#define CUDA_NOISE_TILE 4096
+#define CUDA_NOISE_CTAS 8
 
-/* Threads of a CTA that serves a row of a request, and tokens that it edits at a time. */
-#define CUDA_REQUEST_THREADS 512
-#define CUDA_REQUEST_TILE    4096
+/* Threads of a CTA that transforms and truncates a row, and tokens that it edits at a time. */
+#define CUDA_TRUNCATED_THREADS 512
+#define CUDA_TRUNCATED_TILE    4096
 /* Blocks of 64 logits that a warp loads at once. */
-#define CUDA_REQUEST_AHEAD 4
+#define CUDA_TRUNCATED_AHEAD 4
 /* Shared memory of such a tile: y, counts and bits of its tokens, and matches of a token list. */
-#define CUDA_REQUEST_STAGE_BYTES (9 * CUDA_REQUEST_TILE + 9 * CUDA_REQUEST_THREADS)
+#define CUDA_EDIT_BYTES (9 * CUDA_TRUNCATED_TILE + 9 * CUDA_TRUNCATED_THREADS)
 
 /* Candidates that a CTA holds; the largest top_k and num_top that they suffice for; and CTAs on a
  * multiprocessor, which fits two. */
-#define CUDA_REQUEST_CANDIDATES   4096
-#define CUDA_REQUEST_TOP_MAX      256
-#define CUDA_REQUEST_CTAS         2
-#define CUDA_REQUEST_SHARED_BYTES (8 * CUDA_REQUEST_CANDIDATES + 64 + CUDA_REQUEST_STAGE_BYTES)
+#define CUDA_TRUNCATED_CANDIDATES 4096
+#define CUDA_TRUNCATED_TOP_MAX    256
+#define CUDA_TRUNCATED_CTAS       2
+#define CUDA_TWO_PASS_BYTES       (8 * CUDA_TRUNCATED_CANDIDATES + 64 + CUDA_EDIT_BYTES)
 
 /* Threads of a CTA of the softmax kernels, and CTAs on a multiprocessor. */
 #define CUDA_SOFTMAX_THREADS 128
 #define CUDA_SOFTMAX_CTAS    8
 
-/* CTAs of a cluster that holds a row of a request, and shared memory of each beside its slice. */
-#define CUDA_REQUEST_CLUSTER      8
+/* CTAs of a cluster that holds a row, and shared memory of each beside its slice. */
+#define CUDA_CLUSTER_CTAS         8
 #define CUDA_CLUSTER_SHARED_BYTES (33 * 1024)
 /* 32-token words of the largest slice that fits 227 KB. */
-#define CUDA_REQUEST_WORDS 1616
+#define CUDA_CLUSTER_WORDS 1616
 
 /* Clusters that poll for fallback rows: enough to take turns if all rows fall back. After the
  * product of up to 64 rows, three quarters of the clusters that run at once: usually no row falls
@@ -286,17 +287,17 @@ static inline int cuda_sm80_ctas(int n, int available, int shared_bytes, int mix
 static inline int64_t cuda_fallback_clusters(int64_t batch, int multiprocessors,
                                              int has_block_maxima)
 {
-    int64_t most = CUDA_REQUEST_CTAS * multiprocessors;
+    int64_t max_clusters = CUDA_TRUNCATED_CTAS * multiprocessors;
     if (has_block_maxima && batch <= 64)
-        most = most / CUDA_REQUEST_CLUSTER * 3 / 4;
-    return batch < most ? batch : most < 1 ? 1 : most;
+        max_clusters = max_clusters / CUDA_CLUSTER_CTAS * 3 / 4;
+    return batch < max_clusters ? batch : max_clusters < 1 ? 1 : max_clusters;
 }
 
 /* Tokens of a CTA's slice of a row of `range` tokens. */
 static inline int64_t cuda_cluster_slice(int64_t range)
 {
-    int64_t least = (range + CUDA_REQUEST_CLUSTER - 1) / CUDA_REQUEST_CLUSTER;
-    return (least + 127) / 128 * 128;
+    int64_t tokens = (range + CUDA_CLUSTER_CTAS - 1) / CUDA_CLUSTER_CTAS;
+    return (tokens + 127) / 128 * 128;
 }
 
 /* Maximum shared memory of a CTA of a cluster on a multiprocessor with `shared_bytes`. */
@@ -309,79 +310,76 @@ static inline int cuda_cluster_max_bytes(int shared_bytes)
  * together; maximum blocks that a CTA reads; minimum rows of a batch where the product does not
  * store block maxima; and waves of CTAs that a large batch is split into, so that some rows end
  * while others are read. */
-#define CUDA_REQUEST_BLOCK           128
-#define CUDA_REQUEST_WARP_BLOCKS     8
-#define CUDA_REQUEST_SELECTED_BLOCKS 1024
-#define CUDA_REQUEST_BLOCKS_ROWS_MIN 17
-#define CUDA_REQUEST_TURNS           4
+#define CUDA_MAXIMA_BLOCK        128
+#define CUDA_BLOCKS_PER_WARP     8
+#define CUDA_SELECTED_BLOCKS_MAX 1024
+#define CUDA_BLOCKS_ROWS_MIN     17
+#define CUDA_BLOCKS_WAVES        4
 
 /* Subtile: 16 neighbouring tokens (64 bytes of float32) whose logits of a row the product stores or
  * skips together, in one warp. A byte holds the subtiles of a block, the lowest bit first. */
-#define CUDA_REQUEST_SUBTILE      16
-#define CUDA_REQUEST_SUBTILES     (CUDA_REQUEST_BLOCK / CUDA_REQUEST_SUBTILE)
-#define CUDA_REQUEST_ALL_SUBTILES ((1 << CUDA_REQUEST_SUBTILES) - 1)
+#define CUDA_SUBTILE      16
+#define CUDA_SUBTILES     (CUDA_MAXIMA_BLOCK / CUDA_SUBTILE)
+#define CUDA_ALL_SUBTILES ((1 << CUDA_SUBTILES) - 1)
 
 /* Rows of a batch, and tiles of a multiprocessor, for which the product stores only logits that
  * reach a bound. Fewer rows have little to store; with more rows, stores hide behind the tensor
  * cores. */
-#define CUDA_REQUEST_BOUND_ROWS_MIN  5
-#define CUDA_REQUEST_BOUND_ROWS_MAX  128
-#define CUDA_REQUEST_BOUND_TILES_MIN 3
+#define CUDA_BOUND_ROWS_MIN  5
+#define CUDA_BOUND_ROWS_MAX  128
+#define CUDA_BOUND_TILES_MIN 3
 
 static inline int cuda_bounds_are_faster(int64_t batch, int64_t tiles)
 {
-    return batch >= CUDA_REQUEST_BOUND_ROWS_MIN && batch <= CUDA_REQUEST_BOUND_ROWS_MAX &&
-           tiles >= CUDA_REQUEST_BOUND_TILES_MIN;
+    return batch >= CUDA_BOUND_ROWS_MIN && batch <= CUDA_BOUND_ROWS_MAX &&
+           tiles >= CUDA_BOUND_TILES_MIN;
 }
 
-/* Rows that are drawn before they are truncated (request_pivots.cu): tokens, threads and shared
+/* Rows that are drawn before they are truncated (truncated_pivots.cu): tokens, threads and shared
  * memory of a CTA, and CTAs on a multiprocessor. */
-#define CUDA_REQUEST_PIVOT_SLICE   8192
-#define CUDA_REQUEST_PIVOT_THREADS 256
-#define CUDA_REQUEST_PIVOT_BYTES   (4 * CUDA_REQUEST_PIVOT_SLICE + 512)
-#define CUDA_REQUEST_PIVOT_CTAS    6
+#define CUDA_PIVOT_SPLIT   8192
+#define CUDA_PIVOT_THREADS 256
+#define CUDA_PIVOT_BYTES   (4 * CUDA_PIVOT_SPLIT + 512)
+#define CUDA_PIVOT_CTAS    6
 
 /* CTAs of such a row of `range` tokens. */
-static inline int64_t cuda_request_pivot_parts(int64_t range)
+static inline int64_t cuda_pivot_splits(int64_t range)
 {
-    return (range + CUDA_REQUEST_PIVOT_SLICE - 1) / CUDA_REQUEST_PIVOT_SLICE;
+    return (range + CUDA_PIVOT_SPLIT - 1) / CUDA_PIVOT_SPLIT;
 }
 
 /* Words that a CTA exchanges with the other CTAs of its row in a step. A call has one abort word a
  * row, and slots for two steps (double-buffered). */
-#define CUDA_REQUEST_EXCHANGE_WORDS 8
-static inline int64_t cuda_request_exchange_words(int64_t batch, int64_t parts)
+#define CUDA_PIVOT_EXCHANGE_WORDS 8
+static inline int64_t cuda_pivot_exchange_words(int64_t batch, int64_t splits)
 {
-    return batch * (2 * parts * CUDA_REQUEST_EXCHANGE_WORDS + 1);
+    return batch * (2 * splits * CUDA_PIVOT_EXCHANGE_WORDS + 1);
 }
 
 /* First token of a row's first block. */
-#define CUDA_REQUEST_ORIGIN(first_token) ((first_token) / 4 * 4)
+#define CUDA_MAXIMA_ORIGIN(first_token) ((first_token) / 4 * 4)
 
 /* First token of the mask of allowed tokens: no kernel reads words before it. */
 #define CUDA_ALLOWED_ORIGIN(first_token) ((first_token) / 128 * 128)
 
 /* Maximum shared memory of a CTA that serves a row from its blocks, and bytes for `blocks`. */
-#define CUDA_REQUEST_BLOCKS_BYTES (96 * 1024)
-#define CUDA_REQUEST_BLOCKS_BYTES_OF(blocks)                                                       \
-    (CUDA_CLUSTER_SHARED_BYTES + 4 * (CUDA_REQUEST_SELECTED_BLOCKS + 1) + 5 * (blocks))
-static inline int64_t cuda_request_blocks_bytes(int64_t blocks)
-{
-    return CUDA_REQUEST_BLOCKS_BYTES_OF(blocks);
-}
+#define CUDA_BLOCKS_BYTES_MAX (96 * 1024)
+#define CUDA_BLOCKS_BYTES_OF(blocks)                                                               \
+    (CUDA_CLUSTER_SHARED_BYTES + 4 * (CUDA_SELECTED_BLOCKS_MAX + 1) + 5 * (blocks))
+static inline int64_t cuda_blocks_bytes(int64_t blocks) { return CUDA_BLOCKS_BYTES_OF(blocks); }
 
-/* Blocks of one of the parts that a row is split into. */
-static inline int64_t cuda_blocks_per_part(int64_t blocks, int64_t batch, int multiprocessors)
+/* Blocks of a split of a row. */
+static inline int64_t cuda_blocks_per_split(int64_t blocks, int64_t batch, int multiprocessors)
 {
-    int64_t step = CUDA_REQUEST_WARP_BLOCKS * CUDA_REQUEST_THREADS / 32;
+    int64_t step = CUDA_BLOCKS_PER_WARP * CUDA_TRUNCATED_THREADS / 32;
     int64_t steps = (blocks + step - 1) / step;
-    int64_t parts = (int64_t)multiprocessors * CUDA_REQUEST_CTAS * CUDA_REQUEST_TURNS / batch;
-    parts = parts < 1 ? 1 : parts < steps ? parts : steps;
-    return (steps + parts - 1) / parts * step;
+    int64_t splits = (int64_t)multiprocessors * CUDA_TRUNCATED_CTAS * CUDA_BLOCKS_WAVES / batch;
+    splits = splits < 1 ? 1 : splits < steps ? splits : steps;
+    return (steps + splits - 1) / splits * step;
 }
 
 /* Tokens of a row whose history a CTA initialises. */
-#define CUDA_HISTORY_SLICE 16384
+#define CUDA_HISTORY_TILE 16384
 
 /* Shared memory of a CTA that finds the best scores of a draw (best.cu). */
 #define CUDA_BEST_BYTES 16640
@@ -389,7 +387,7 @@ static inline int64_t cuda_blocks_per_part(int64_t blocks, int64_t batch, int mu
 /* Threads that accept drafts of a request by the coupled rule. */
 #define CUDA_DRAFT_THREADS 32
 
-/* Rules that compare probabilities: threads of a CTA that sums a part of a row, such CTAs on a
+/* Rules that compare probabilities: threads of a CTA that sums a split of a row, such CTAs on a
  * multiprocessor, tokens that one loads at a time, and its shared memory beside a request's nodes.
  */
 #define CUDA_MASS_THREADS  128
@@ -404,47 +402,47 @@ static inline int64_t cuda_blocks_per_part(int64_t blocks, int64_t batch, int mu
 #define CUDA_EXCHANGE_THREADS  256
 #define CUDA_EXCHANGE_ROWS_MAX 1024
 /* Maximum CTAs that scatter gathered rows, and words that one scatters at a time. */
-#define CUDA_SCATTER_CTAS  2048
-#define CUDA_SCATTER_SLICE 4096
+#define CUDA_SCATTER_CTAS 2048
+#define CUDA_SCATTER_TILE 4096
 /* Local candidates that a rank reports of a row. A CTA holds the candidates of all ranks in shared
  * memory behind its blocks: their offset and bytes. */
 #define CUDA_TOP64                  64 /* GUMBEL_RANK_TOP */
-#define CUDA_TOP64_OFFSET(blocks)   ((CUDA_REQUEST_BLOCKS_BYTES_OF(blocks) + 15) / 16 * 16)
+#define CUDA_TOP64_OFFSET(blocks)   ((CUDA_BLOCKS_BYTES_OF(blocks) + 15) / 16 * 16)
 #define CUDA_TOP64_BYTES            (12 * 1024 + 128)
 #define CUDA_TOP64_BYTES_OF(blocks) (CUDA_TOP64_OFFSET(blocks) + CUDA_TOP64_BYTES)
-#define CUDA_TOP64_BYTES_MAX        CUDA_REQUEST_BLOCKS_BYTES
+#define CUDA_TOP64_BYTES_MAX        CUDA_BLOCKS_BYTES_MAX
 /* Threads that scatter a row of outputs. */
 #define CUDA_SCATTER_OUTPUTS_THREADS 128
 
-/* Threads of a CTA that draws a part of the vocabulary by the parts' masses. */
+/* Threads of a CTA that draws a part of the vocabulary by the parts' masses (draw_parts.cu). */
 #define CUDA_PARTS_THREADS 128
 
 /* Rows whose tokens a CTA stores at the end of a step. */
 #define CUDA_ADVANCE_ROWS 256
 
-/* Maximum parts that the vocabulary is split into so that about `wanted` CTAs have work; many rows
- * need few parts. parts * B * S <= max(wanted * min(S, 32), B * S). */
-static inline int64_t cuda_max_parts(int64_t wanted, int64_t batch, int32_t num_samples)
+/* Maximum splits of a row, so that about `wanted` CTAs have work; many rows need few splits. splits
+ * * B * S <= max(wanted * min(S, 32), B * S). */
+static inline int64_t cuda_max_splits(int64_t wanted, int64_t batch, int32_t num_samples)
 {
     int64_t side = num_samples < CUDA_LOGITS_SAMPLES ? num_samples : CUDA_LOGITS_SAMPLES;
-    int64_t parts = wanted * side / (batch * num_samples);
-    return parts > 1 ? parts : 1;
+    int64_t splits = wanted * side / (batch * num_samples);
+    return splits > 1 ? splits : 1;
 }
 
-/* Tokens of a part, a multiple of `unit`, if `range` tokens are split into at most `parts`. */
-static inline int64_t cuda_chunk(int64_t range, int64_t parts, int64_t unit)
+/* Tokens of a split, a multiple of `unit`, if `range` tokens are divided into at most `splits`. */
+static inline int64_t cuda_split_size(int64_t range, int64_t splits, int64_t unit)
 {
-    int64_t least = (range + parts - 1) / parts;
-    return (least + unit - 1) / unit * unit;
+    int64_t tokens = (range + splits - 1) / splits;
+    return (tokens + unit - 1) / unit * unit;
 }
 
-/* Shared memory of a CTA that draws from a chunk of logits. */
-static inline int cuda_logits_shared_bytes(int with_mass, int64_t chunk, int32_t num_samples)
+/* Shared memory of a CTA that draws from a split of logits. */
+static inline int cuda_logits_shared_bytes(int with_mass, int64_t split_size, int32_t num_samples)
 {
     int masses = with_mass ? CUDA_LOGITS_THREADS * (int)sizeof(gumbel_summary) : 0;
     int64_t side = num_samples < CUDA_LOGITS_SAMPLES ? num_samples : CUDA_LOGITS_SAMPLES;
     int64_t window = CUDA_LOGITS_WINDOW(side);
-    int64_t blocks = (chunk < window ? chunk : window) / GUMBEL_BLOCK;
+    int64_t blocks = (split_size < window ? split_size : window) / GUMBEL_BLOCK;
     return CUDA_LOGITS_STATE_BYTES + masses + (int)(blocks * side * (int64_t)sizeof(float));
 }
 

@@ -22,8 +22,8 @@ gumbel_status cuda_advance_step(gumbel_device *device, void *stream, const gumbe
                                 gumbel_error *error);
 gumbel_status cuda_draw_parts(gumbel_device *device, const gumbel_parts_call *call,
                               gumbel_error *error);
-gumbel_status cuda_finish_parts(gumbel_device *device, void *stream, const gumbel_finish_call *call,
-                                gumbel_error *error);
+gumbel_status cuda_finish_summaries(gumbel_device *device, void *stream,
+                                    const gumbel_finish_call *call, gumbel_error *error);
 gumbel_status cuda_expand_drafts(gumbel_device *device, void *stream,
                                  const gumbel_verification *verification, const gumbel_proposal *by,
                                  gumbel_error *error);

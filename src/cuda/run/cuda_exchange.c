@@ -126,13 +126,13 @@ gumbel_status cuda_scatter_rows(gumbel_device *device, void *stream,
 {
     cuda_job job = {.cuda = (cuda_device *)device, .stream = stream, .error = error};
     gumbel_gathered_rows p = *rows;
-    int64_t slices = (p.rows.width + CUDA_SCATTER_SLICE - 1) / CUDA_SCATTER_SLICE;
-    int64_t turns = p.rows.rows * p.ranks * slices;
+    int64_t tiles = (p.rows.width + CUDA_SCATTER_TILE - 1) / CUDA_SCATTER_TILE;
+    int64_t turns = p.rows.rows * p.ranks * tiles;
     GUMBEL_ASSERT(turns > 0 && p.ranks <= GUMBEL_PEERS_RANKS);
     /* After a host collective there usually are no rows: only as many CTAs as run at once. */
-    int64_t most =
+    int64_t max_ctas =
         p.collective ? SCATTER_CTAS * (int64_t)job.cuda->multiprocessors : CUDA_SCATTER_CTAS;
-    cuda_shape shape = {turns < most ? turns : most, CUDA_EXCHANGE_THREADS, 0, 1};
+    cuda_shape shape = {turns < max_ctas ? turns : max_ctas, CUDA_EXCHANGE_THREADS, 0, 1};
     return cuda_launch_in_context(&job, job.cuda->scatter_rows, shape, &p);
 }
 

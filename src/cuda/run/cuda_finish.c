@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Merges summaries of parts of a vocabulary, and writes outputs.
+ * Merges the summaries of a vocabulary and writes outputs.
  */
 #include "core/fail.h"
 #include "cuda/run/cuda_calls.h"
 #include "cuda/run/cuda_run.h"
 
-gumbel_status cuda_finish_parts(gumbel_device *device, void *stream, const gumbel_finish_call *call,
-                                gumbel_error *error)
+gumbel_status cuda_finish_summaries(gumbel_device *device, void *stream,
+                                    const gumbel_finish_call *call, gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
     cuda_job job = {.cuda = cuda, .stream = stream, .error = error};
@@ -15,7 +15,7 @@ gumbel_status cuda_finish_parts(gumbel_device *device, void *stream, const gumbe
     cuda_params p = {
         .problem = {.batch = call->batch, .sampling = {.num_samples = call->num_samples}},
         .summaries = (gumbel_summary *)(uintptr_t)call->summaries,
-        .parts = call->parts,
+        .splits = call->parts,
         .partials = call->merged};
     void *arguments[] = {&p};
     if (call->output)

@@ -30,8 +30,8 @@ gumbel_status cuda_start_history(gumbel_device *device, void *stream, const gumb
         .prompts = *prompts,
         .outputs = *outputs,
     };
-    p.slices = (history->vocab_size + CUDA_HISTORY_SLICE - 1) / CUDA_HISTORY_SLICE;
-    return launch_history(cuda, cuda->history_start, p.slices * batch, &p, stream, error);
+    p.tiles = (history->vocab_size + CUDA_HISTORY_TILE - 1) / CUDA_HISTORY_TILE;
+    return launch_history(cuda, cuda->history_start, p.tiles * batch, &p, stream, error);
 }
 
 gumbel_status cuda_update_history(gumbel_device *device, void *stream,

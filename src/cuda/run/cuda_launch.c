@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches a kernel, launches the merge that ends most calls, and slices a call's rows.
+ * Launches a kernel, launches the merge that ends most calls, and selects some rows of a call.
  */
 #include "core/fail.h"
 #include "core/output.h"
@@ -56,7 +56,7 @@ gumbel_status cuda_launch_in_context(const cuda_job *job, CUfunction kernel, cud
 
 gumbel_status cuda_launch_finish(const cuda_job *job, cuda_params *p)
 {
-    GUMBEL_ASSERT(p->parts >= 0 && (p->summaries || p->parts == 0 || p->logits_out));
+    GUMBEL_ASSERT(p->splits >= 0 && (p->summaries || p->splits == 0 || p->logits_out));
     GUMBEL_ASSERT(p->output.tokens || p->partials || p->logits_out || p->multiply_only);
     void *arguments[] = {p};
     cuda_shape shape = {p->problem.batch * p->problem.sampling.num_samples, CUDA_FINISH_THREADS, 0,
@@ -72,7 +72,7 @@ uint64_t cuda_new_tag(cuda_device *cuda)
     return gumbel_mix_seed(0, launches + 1) >> 24;
 }
 
-cuda_params cuda_slice_params(const cuda_params *whole, int64_t first, int64_t count)
+cuda_params cuda_select_rows(const cuda_params *whole, int64_t first, int64_t count)
 {
     cuda_params p = *whole;
     int32_t samples = whole->problem.sampling.num_samples;

@@ -8,7 +8,7 @@
 
 #include "core/workspace.h"
 #include "cuda/common/cuda_params.h"
-#include "cuda/common/cuda_request.h"
+#include "cuda/common/cuda_truncated_params.h"
 #include "cuda/host/cuda_device.h"
 
 /* Outputs of a product in addition to its logits, for the row rung that follows it. */
@@ -33,7 +33,7 @@ typedef struct cuda_screen_workspace {
 /* Arrays in the caller's workspace; NULL if a call does not use one. */
 typedef struct cuda_workspace {
     uint32_t *allowed;          /* [B, cuda_allowed_words()] */
-    gumbel_summary *summaries;  /* [parts][B, S], reused by each slice of the batch */
+    gumbel_summary *summaries;  /* [splits][B, S], reused by each launch of a batch */
     size_t summaries_max;       /* their number */
     uint64_t *row_thresholds;   /* [B, S][CUDA_THRESHOLD_WORDS] */
     float *logits;              /* [B] rows at cuda_row_stride(), stored by a product */
@@ -43,10 +43,12 @@ typedef struct cuda_workspace {
     int32_t *row_states;        /* [B]: CUDA_ROW_... */
     uint8_t *stored_subtiles;   /* [blocks][B rounded up to 32] */
     float *unseen_block_maxima; /* [B, blocks], if penalties lower tokens of a history */
-    uint64_t *exchange;         /* [cuda_request_exchange_words()]: of the CTAs of a row */
+    uint64_t *exchange;         /* [cuda_pivot_exchange_words()]: words that CTAs of a row
+                                 * exchange */
     uint64_t *counters;         /* [B][CUDA_THRESHOLD_WORDS] */
-    cuda_part_result *part_results; /* [B, parts] */
-    cuda_candidate *candidates;     /* [B, parts, CUDA_REQUEST_CANDIDATES]; NULL for one part */
+    cuda_split_result *split_results; /* [B, splits] */
+    cuda_candidate *candidates; /* [B, splits, CUDA_TRUNCATED_CANDIDATES]; NULL if rows are not
+                                 * split */
     cuda_screen_workspace screen;
 } cuda_workspace;
 
@@ -115,11 +117,11 @@ static inline int64_t cuda_range_of(const gumbel_problem *p)
     return p->end_token > origin ? p->end_token - origin : 1;
 }
 
-/* Blocks of CUDA_REQUEST_BLOCK tokens of a row. */
+/* Blocks of CUDA_MAXIMA_BLOCK tokens of a row. */
 static inline int64_t cuda_blocks_of(const gumbel_problem *p)
 {
-    int64_t range = p->end_token - CUDA_REQUEST_ORIGIN(p->first_token);
-    return (range + CUDA_REQUEST_BLOCK - 1) / CUDA_REQUEST_BLOCK;
+    int64_t range = p->end_token - CUDA_MAXIMA_ORIGIN(p->first_token);
+    return (range + CUDA_MAXIMA_BLOCK - 1) / CUDA_MAXIMA_BLOCK;
 }
 
 /* Words of a row of the mask made from lists of allowed tokens; of the shard's blocks only. */
@@ -134,14 +136,14 @@ static inline int cuda_makes_mask(const gumbel_problem *p)
     return p->mask_by_row && !p->transforms.mask.data;
 }
 
-/* Merge p->parts summaries of each draw and write the outputs; parts may be 0. */
+/* Merge p->splits summaries of each draw and write the outputs; splits may be 0. */
 gumbel_status cuda_launch_finish(const cuda_job *job, cuda_params *p);
 
 /* A new tag of 40 bits for the words of a launch (row_thresholds.cuh, cta_counter.cuh). */
 uint64_t cuda_new_tag(cuda_device *cuda);
 
 /* Parameters of the rows [first, first + count) of a call. */
-cuda_params cuda_slice_params(const cuda_params *whole, int64_t first, int64_t count);
+cuda_params cuda_select_rows(const cuda_params *whole, int64_t first, int64_t count);
 
 /* ------------------------------------------------------------------------------- products ---- */
 
@@ -184,11 +186,11 @@ void cuda_carve_max(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel
 /* Make the mask of `caller`'s lists of allowed tokens, if it has any. */
 gumbel_status cuda_run_allow(const cuda_job *job, const gumbel_problem *caller);
 
-/* Store y, the value of z before the temperature, of a call from logits that requests transforms
- * only; `rows` may be the logits. */
+/* Store y, the value of z before the temperature, of a call from logits with transforms but no
+ * truncation; `rows` may be the logits. */
 gumbel_status cuda_launch_edit(const cuda_job *job, float *rows, int64_t stride);
 
-/* Store the logits of the tokens that a request lists. */
+/* Store the logits of the tokens in output.top_ids. */
 gumbel_status cuda_run_gather(const cuda_job *job);
 
 /* Find the best scores of the draws of a call from logits. `store_processed` writes z of its rows;
@@ -202,18 +204,18 @@ gumbel_status cuda_run_best(const cuda_job *job,
 gumbel_status cuda_run_fallback_rows(const cuda_job *job);
 
 /* Set the fields of blocks to the arrays of the workspace that the job's product writes. */
-void cuda_set_blocks(const cuda_job *job, cuda_request_params *p);
+void cuda_set_blocks(const cuda_job *job, cuda_truncated_params *p);
 
-/* Parameters of the request kernels for a call from logits. */
-cuda_request_params cuda_request_of(const cuda_job *job);
+/* Parameters of the truncated_* kernels for a call from logits. */
+cuda_truncated_params cuda_get_truncated_params(const cuda_job *job);
 
-/* Queue a kernel of p->parts CTAs for each of `rows` rows; with fewer rows than the batch, the
+/* Queue a kernel of p->splits CTAs for each of `rows` rows; with fewer rows than the batch, the
  * kernel loops over the batch. */
-gumbel_status cuda_launch_rows(const cuda_job *job, cuda_request_params *p, int64_t rows,
+gumbel_status cuda_launch_rows(const cuda_job *job, cuda_truncated_params *p, int64_t rows,
                                CUfunction kernel, int threads, int shared_bytes, int overlaps);
 
 /* CTAs for each row that is drawn before it is truncated. */
-int64_t cuda_pivot_parts(const gumbel_problem *problem);
+int64_t cuda_count_pivot_splits(const gumbel_problem *problem);
 
 /* Makes a draw zero the words by which the CTAs of such a row exchange results. */
 void cuda_zero_exchange(cuda_params *draw, const cuda_workspace *workspace);

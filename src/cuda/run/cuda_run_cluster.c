@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches request kernels for GPUs with thread-block clusters: a CTA a row from few blocks, with
- * fallback rows drawn by a cluster each; a cluster a row; or rows drawn before they are truncated.
+ * Launches kernels that truncate rows on GPUs with thread-block clusters: a CTA a row from few
+ * blocks, with fallback rows drawn by a cluster each; a cluster a row; or rows drawn before they
+ * are truncated.
  */
 #include "core/fail.h"
 #include "maths/edits.h"
@@ -20,7 +21,7 @@ int64_t cuda_cluster_bytes(const gumbel_problem *p)
 
 /* Launch a cluster for each row; if most rows are resolved already or few are live, only as many
  * clusters as cuda_fallback_clusters(), which loop over the batch. */
-static gumbel_status launch_clusters(const cuda_job *job, cuda_request_params *p)
+static gumbel_status launch_clusters(const cuda_job *job, cuda_truncated_params *p)
 {
     const gumbel_problem *q = &p->problem;
     int64_t clusters = q->batch;
@@ -31,24 +32,24 @@ static gumbel_status launch_clusters(const cuda_job *job, cuda_request_params *p
         clusters =
             cuda_fallback_clusters(clusters < FEW_ROWS_CLUSTERS ? clusters : FEW_ROWS_CLUSTERS,
                                    job->cuda->multiprocessors, 1);
-    p->parts = CUDA_REQUEST_CLUSTER;
-    p->chunk = cuda_cluster_slice(cuda_range_of(q));
-    GUMBEL_ASSERT(p->chunk * CUDA_REQUEST_CLUSTER >= cuda_range_of(q));
+    p->splits = CUDA_CLUSTER_CTAS;
+    p->split_size = cuda_cluster_slice(cuda_range_of(q));
+    GUMBEL_ASSERT(p->split_size * CUDA_CLUSTER_CTAS >= cuda_range_of(q));
     GUMBEL_ASSERT(clusters >= 1 && clusters <= q->batch);
     GUMBEL_ASSERT(cuda_cluster_bytes(q) <= job->cuda->shared_bytes);
-    return cuda_launch_rows(job, p, clusters, job->cuda->request_cluster, CUDA_REQUEST_THREADS,
+    return cuda_launch_rows(job, p, clusters, job->cuda->truncated_cluster, CUDA_TRUNCATED_THREADS,
                             (int)cuda_cluster_bytes(q), 1);
 }
 
 gumbel_status cuda_run_cluster(const cuda_job *job)
 {
-    cuda_request_params p = cuda_request_of(job);
+    cuda_truncated_params p = cuda_get_truncated_params(job);
     return launch_clusters(job, &p);
 }
 
 gumbel_status cuda_run_fallback_rows(const cuda_job *job)
 {
-    cuda_request_params p = cuda_request_of(job);
+    cuda_truncated_params p = cuda_get_truncated_params(job);
     p.row_states = job->workspace.row_states;
     p.has_block_maxima = 1; /* as after a product that stores them */
     GUMBEL_ASSERT(p.row_states);
@@ -81,7 +82,7 @@ void cuda_carve_bounded(gumbel_cursor *cursor, const cuda_device *cuda, const gu
                                                             sizeof *workspace->unseen_block_maxima);
 }
 
-void cuda_set_blocks(const cuda_job *job, cuda_request_params *p)
+void cuda_set_blocks(const cuda_job *job, cuda_truncated_params *p)
 {
     const cuda_workspace *workspace = &job->workspace;
     p->blocks = cuda_blocks_of(&p->problem);
@@ -94,49 +95,49 @@ void cuda_set_blocks(const cuda_job *job, cuda_request_params *p)
     }
     GUMBEL_ASSERT(p->blocks >= 1 && p->block_maxima);
     GUMBEL_ASSERT(!(job->product_outputs & CUDA_OUTPUT_SUBTILES) || p->stored_subtiles);
-    GUMBEL_ASSERT(cuda_request_blocks_bytes(p->blocks) <= CUDA_REQUEST_BLOCKS_BYTES);
+    GUMBEL_ASSERT(cuda_blocks_bytes(p->blocks) <= CUDA_BLOCKS_BYTES_MAX);
 }
 
 /* Launch a kernel that serves rows from their blocks, and clusters for the fallback rows. */
 static gumbel_status launch_blocks(const cuda_job *job, CUfunction kernel)
 {
-    cuda_request_params p = cuda_request_of(job);
+    cuda_truncated_params p = cuda_get_truncated_params(job);
     const gumbel_problem *q = &p.problem;
     cuda_set_blocks(job, &p);
     p.row_states = job->workspace.row_states;
     p.counters = job->workspace.counters;
     p.tag = cuda_new_tag(job->cuda);
-    p.chunk = p.blocks;
+    p.split_size = p.blocks;
     if (!p.has_block_maxima)
-        p.chunk = cuda_blocks_per_part(p.blocks, q->batch, job->cuda->multiprocessors);
-    p.parts = (int32_t)((p.blocks + p.chunk - 1) / p.chunk);
-    GUMBEL_ASSERT(p.chunk >= 1 && p.parts >= 1 && p.row_states && p.counters);
-    GUMBEL_FORWARD(cuda_launch_rows(job, &p, q->batch, kernel, CUDA_REQUEST_THREADS,
-                                    (int)cuda_request_blocks_bytes(p.blocks), 1));
+        p.split_size = cuda_blocks_per_split(p.blocks, q->batch, job->cuda->multiprocessors);
+    p.splits = (int32_t)((p.blocks + p.split_size - 1) / p.split_size);
+    GUMBEL_ASSERT(p.split_size >= 1 && p.splits >= 1 && p.row_states && p.counters);
+    GUMBEL_FORWARD(cuda_launch_rows(job, &p, q->batch, kernel, CUDA_TRUNCATED_THREADS,
+                                    (int)cuda_blocks_bytes(p.blocks), 1));
     return launch_clusters(job, &p);
 }
 
 gumbel_status cuda_run_blocks(const cuda_job *job)
 {
-    return launch_blocks(job, job->cuda->request_blocks);
+    return launch_blocks(job, job->cuda->truncated_blocks);
 }
 
 gumbel_status cuda_run_bounded(const cuda_job *job)
 {
     GUMBEL_ASSERT(job->product_outputs & CUDA_OUTPUT_SUBTILES);
-    return launch_blocks(job, job->cuda->request_bounded);
+    return launch_blocks(job, job->cuda->truncated_bounded);
 }
 
 /* --------------------------------------------------------------------------------- pivots ---- */
 
-int64_t cuda_pivot_parts(const gumbel_problem *p)
+int64_t cuda_count_pivot_splits(const gumbel_problem *p)
 {
-    return cuda_request_pivot_parts(cuda_range_of(p));
+    return cuda_pivot_splits(cuda_range_of(p));
 }
 
 static size_t count_exchange_words(const gumbel_problem *p)
 {
-    return (size_t)cuda_request_exchange_words(p->batch, cuda_pivot_parts(p));
+    return (size_t)cuda_pivot_exchange_words(p->batch, cuda_count_pivot_splits(p));
 }
 
 void cuda_carve_pivots(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
@@ -156,15 +157,15 @@ void cuda_zero_exchange(cuda_params *draw, const cuda_workspace *workspace)
 /* A plain draw, unless the product has drawn; then pivots, starting from its tokens. */
 gumbel_status cuda_run_pivots(const cuda_job *job)
 {
-    cuda_request_params p = cuda_request_of(job);
+    cuda_truncated_params p = cuda_get_truncated_params(job);
     cuda_job draw = *job;
     draw.params.problem.request = 0;
     cuda_zero_exchange(&draw.params, &job->workspace);
     if (!(job->product_outputs & CUDA_OUTPUT_DRAWS))
         GUMBEL_FORWARD(cuda_run_draw(&draw));
     p.exchange = job->workspace.exchange;
-    p.parts = (int32_t)cuda_pivot_parts(&p.problem);
-    GUMBEL_ASSERT(p.exchange && p.parts >= 1);
-    return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->request_pivots,
-                            CUDA_REQUEST_PIVOT_THREADS, CUDA_REQUEST_PIVOT_BYTES, 1);
+    p.splits = (int32_t)cuda_count_pivot_splits(&p.problem);
+    GUMBEL_ASSERT(p.exchange && p.splits >= 1);
+    return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->truncated_pivots,
+                            CUDA_PIVOT_THREADS, CUDA_PIVOT_BYTES, 1);
 }

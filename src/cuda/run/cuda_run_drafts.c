@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Expands drafts into rows before a draw, and accepts drafts after it. Rules that compare
- * probabilities split rows into parts, so that few rows keep the GPU busy, too.
+ * Expands drafts into rows before a draw, and accepts drafts after it. Kernels of rules that
+ * compare probabilities split rows among CTAs, so that few rows also keep the GPU busy.
  */
 #include "core/fail.h"
 #include "cuda/run/cuda_calls.h"
 #include "cuda/run/cuda_run.h"
 #include "drafts/rule_params.h"
 
-/* Set the parts and their tokens if each of `rows` is split for `ctas` CTAs a multiprocessor. */
+/* Set the splits of each of `rows` rows so that about `ctas` CTAs run on each multiprocessor. */
 static void split_rows(gumbel_rule_params *p, const cuda_device *cuda, int64_t rows, int ctas)
 {
     int64_t range = cuda_range_of(&p->proposal.target);
-    int64_t most = cuda_max_parts((int64_t)cuda->multiprocessors * ctas, rows, 1);
-    p->chunk = cuda_chunk(range, most, CUDA_MASS_UNIT);
-    p->parts = (int32_t)((range + p->chunk - 1) / p->chunk);
-    GUMBEL_ASSERT(p->parts >= 1 && p->parts <= most && p->chunk % CUDA_MASS_UNIT == 0);
+    int64_t max_splits = cuda_max_splits((int64_t)cuda->multiprocessors * ctas, rows, 1);
+    p->split_size = cuda_split_size(range, max_splits, CUDA_MASS_UNIT);
+    p->splits = (int32_t)((range + p->split_size - 1) / p->split_size);
+    GUMBEL_ASSERT(p->splits >= 1 && p->splits <= max_splits && p->split_size % CUDA_MASS_UNIT == 0);
 }
 
 /* Models whose rows are summed: without the draft's if the drafter supplied its log-normalisers. */
@@ -32,10 +32,10 @@ static gumbel_rule_params carve_params(gumbel_cursor *cursor, const cuda_device 
     p.row_counters = gumbel_carve_array(cursor, 2 * rows, 1, sizeof *p.row_counters);
     p.counters = gumbel_carve_array(cursor, requests, 1, sizeof *p.counters);
     split_rows(&p, cuda, count_models(by) * v->rows, CUDA_MASS_CTAS);
-    p.masses = gumbel_carve_array(cursor, 2 * rows, (size_t)p.parts, sizeof *p.masses);
+    p.masses = gumbel_carve_array(cursor, 2 * rows, (size_t)p.splits, sizeof *p.masses);
     split_rows(&p, cuda, v->draft.requests, CUDA_RESIDUAL_CTAS);
-    p.contenders = gumbel_carve_array(cursor, rows, (size_t)p.parts, sizeof *p.contenders);
-    p.lists = gumbel_carve_array(cursor, by->dots ? requests : 0, (size_t)p.parts,
+    p.contenders = gumbel_carve_array(cursor, rows, (size_t)p.splits, sizeof *p.contenders);
+    p.lists = gumbel_carve_array(cursor, by->dots ? requests : 0, (size_t)p.splits,
                                  CUDA_MASS_THREADS / 32 * sizeof *p.lists);
     return p;
 }
@@ -63,16 +63,16 @@ gumbel_status cuda_expand_drafts(gumbel_device *device, void *stream, const gumb
     return cuda_launch_in_context(&job, cuda->expand_drafts, shape, &copy);
 }
 
-/* Queue a kernel over the parts of `rows` rows. */
-static gumbel_status launch_parts(const cuda_job *job, CUfunction kernel, gumbel_rule_params *p,
-                                  int64_t rows, int ctas, int shared_bytes)
+/* Queue a kernel over the splits of `rows` rows. */
+static gumbel_status launch_splits(const cuda_job *job, CUfunction kernel, gumbel_rule_params *p,
+                                   int64_t rows, int ctas, int shared_bytes)
 {
     split_rows(p, job->cuda, rows, ctas);
     p->tag = cuda_new_tag(job->cuda);
-    if (rows > INT32_MAX / p->parts)
+    if (rows > INT32_MAX / p->splits)
         return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "draft",
                            "its rows are more than one call on CUDA takes");
-    cuda_shape shape = {rows * p->parts, CUDA_MASS_THREADS, shared_bytes, 1};
+    cuda_shape shape = {rows * p->splits, CUDA_MASS_THREADS, shared_bytes, 1};
     return cuda_launch_in_context(job, kernel, shape, p);
 }
 
@@ -86,13 +86,13 @@ static gumbel_status accept_by_rule(const cuda_job *job, const gumbel_verificati
     gumbel_rule_params p = carve_params(&cursor, cuda, v, by);
     GUMBEL_ASSERT(by->num_best == 0 && by->target_logits.logits.data);
     GUMBEL_ASSERT(by->dots || by->draft_logits.logits.data);
-    GUMBEL_FORWARD(launch_parts(job, cuda->sum_draft_masses, &p, count_models(by) * v->rows,
-                                CUDA_MASS_CTAS, CUDA_MASS_BYTES));
+    GUMBEL_FORWARD(launch_splits(job, cuda->sum_draft_masses, &p, count_models(by) * v->rows,
+                                 CUDA_MASS_CTAS, CUDA_MASS_BYTES));
     if (v->draft.rule == GUMBEL_RULE_BLOCK)
-        GUMBEL_FORWARD(launch_parts(job, cuda->sum_draft_blocks, &p, v->rows, CUDA_MASS_CTAS,
-                                    CUDA_MASS_BYTES));
-    return launch_parts(job, cuda->accept_rule_drafts, &p, v->draft.requests, CUDA_RESIDUAL_CTAS,
-                        CUDA_MASS_BYTES + nodes);
+        GUMBEL_FORWARD(launch_splits(job, cuda->sum_draft_blocks, &p, v->rows, CUDA_MASS_CTAS,
+                                     CUDA_MASS_BYTES));
+    return launch_splits(job, cuda->accept_rule_drafts, &p, v->draft.requests, CUDA_RESIDUAL_CTAS,
+                         CUDA_MASS_BYTES + nodes);
 }
 
 gumbel_status cuda_accept_drafts(gumbel_device *device, void *stream, const gumbel_verification *v,

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches request kernels that run on every GPU: edits followed by a draw, a candidate filter by
- * several CTAs a row, and one CTA a row for every request.
+ * Launches kernels that transform and truncate rows on every GPU: edits followed by a draw, a
+ * candidate filter by several CTAs a row, and one CTA a row.
  */
 #include "core/fail.h"
 #include "cuda/run/cuda_run.h"
 
-cuda_request_params cuda_request_of(const cuda_job *job)
+cuda_truncated_params cuda_get_truncated_params(const cuda_job *job)
 {
-    return (cuda_request_params){
+    return (cuda_truncated_params){
         .problem = job->params.problem,
         .inverse_cap = job->params.inverse_cap,
         .output = job->params.output,
@@ -18,18 +18,18 @@ cuda_request_params cuda_request_of(const cuda_job *job)
     };
 }
 
-gumbel_status cuda_launch_rows(const cuda_job *job, cuda_request_params *p, int64_t rows,
+gumbel_status cuda_launch_rows(const cuda_job *job, cuda_truncated_params *p, int64_t rows,
                                CUfunction kernel, int threads, int shared_bytes, int overlaps)
 {
     void *arguments[] = {p};
-    GUMBEL_ASSERT(p->parts >= 1 && rows >= 1 && rows <= p->problem.batch);
+    GUMBEL_ASSERT(p->splits >= 1 && rows >= 1 && rows <= p->problem.batch);
     GUMBEL_ASSERT(p->problem.hidden_size == 0 && p->problem.logits.data);
     GUMBEL_ASSERT(p->problem.logits.stride >= p->problem.vocab);
     GUMBEL_ASSERT(!p->processed || p->processed_stride >= p->problem.vocab);
-    if (p->problem.batch > INT32_MAX / p->parts)
+    if (p->problem.batch > INT32_MAX / p->splits)
         return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
                            "B is more than one call on CUDA takes");
-    cuda_shape shape = {rows * p->parts, threads, shared_bytes, overlaps};
+    cuda_shape shape = {rows * p->splits, threads, shared_bytes, overlaps};
     return cuda_launch(job, kernel, shape, arguments);
 }
 
@@ -44,12 +44,12 @@ gumbel_status cuda_run_allow(const cuda_job *job, const gumbel_problem *caller)
     void *arguments[] = {&p};
     if (!(caller->request & GUMBEL_REQUEST_ALLOWED))
         return GUMBEL_OK;
-    p.slices = (32 * p.words + CUDA_HISTORY_SLICE - 1) / CUDA_HISTORY_SLICE;
-    GUMBEL_ASSERT(p.allowed && p.words >= 1 && p.slices >= 1);
-    if (caller->batch > INT32_MAX / p.slices)
+    p.tiles = (32 * p.words + CUDA_HISTORY_TILE - 1) / CUDA_HISTORY_TILE;
+    GUMBEL_ASSERT(p.allowed && p.words >= 1 && p.tiles >= 1);
+    if (caller->batch > INT32_MAX / p.tiles)
         return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
                            "B is more than one call on CUDA takes");
-    cuda_shape shape = {caller->batch * p.slices, CUDA_THREADS, 0, 0};
+    cuda_shape shape = {caller->batch * p.tiles, CUDA_THREADS, 0, 0};
     return cuda_launch(job, job->cuda->allow, shape, arguments);
 }
 
@@ -64,15 +64,15 @@ void cuda_carve_edit(gumbel_cursor *cursor, const cuda_device *cuda, const gumbe
 
 gumbel_status cuda_launch_edit(const cuda_job *job, float *rows, int64_t stride)
 {
-    cuda_request_params p = cuda_request_of(job);
+    cuda_truncated_params p = cuda_get_truncated_params(job);
     const gumbel_problem *q = &p.problem;
     p.processed = rows;
     p.processed_stride = stride;
     GUMBEL_ASSERT(rows && stride >= q->vocab);
     GUMBEL_ASSERT(!(q->request & ~(uint32_t)GUMBEL_REQUEST_TRANSFORMS));
-    p.parts = (int32_t)((cuda_range_of(q) + CUDA_REQUEST_TILE - 1) / CUDA_REQUEST_TILE);
-    return cuda_launch_rows(job, &p, q->batch, job->cuda->request_edit, CUDA_REQUEST_THREADS,
-                            CUDA_REQUEST_STAGE_BYTES, 1);
+    p.splits = (int32_t)((cuda_range_of(q) + CUDA_TRUNCATED_TILE - 1) / CUDA_TRUNCATED_TILE);
+    return cuda_launch_rows(job, &p, q->batch, job->cuda->edit_logits, CUDA_TRUNCATED_THREADS,
+                            CUDA_EDIT_BYTES, 1);
 }
 
 gumbel_status cuda_run_edit(const cuda_job *job)
@@ -93,57 +93,57 @@ gumbel_status cuda_run_edit(const cuda_job *job)
 
 /* CTAs of a row, and tokens of each. */
 typedef struct row_split {
-    int64_t parts, chunk;
+    int64_t splits, split_size;
 } row_split;
 
 static row_split split_rows(const cuda_device *cuda, const gumbel_problem *p)
 {
     int64_t range = cuda_range_of(p);
-    int64_t ctas = (int64_t)cuda->multiprocessors * CUDA_REQUEST_CTAS;
-    int64_t most = ctas > p->batch ? ctas / p->batch : 1;
-    row_split split = {.chunk = cuda_chunk(range, most, CUDA_REQUEST_TILE)};
-    split.parts = (range + split.chunk - 1) / split.chunk;
-    GUMBEL_ASSERT(split.chunk > 0 && split.chunk % CUDA_REQUEST_TILE == 0);
-    GUMBEL_ASSERT(split.parts >= 1 && split.parts * split.chunk >= range);
+    int64_t ctas = (int64_t)cuda->multiprocessors * CUDA_TRUNCATED_CTAS;
+    int64_t max_splits = ctas > p->batch ? ctas / p->batch : 1;
+    row_split split = {.split_size = cuda_split_size(range, max_splits, CUDA_TRUNCATED_TILE)};
+    split.splits = (range + split.split_size - 1) / split.split_size;
+    GUMBEL_ASSERT(split.split_size > 0 && split.split_size % CUDA_TRUNCATED_TILE == 0);
+    GUMBEL_ASSERT(split.splits >= 1 && split.splits * split.split_size >= range);
     return split;
 }
 
 void cuda_carve_two_pass(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
                          cuda_workspace *workspace)
 {
-    size_t batch = (size_t)p->batch, parts = (size_t)split_rows(cuda, p).parts;
+    size_t batch = (size_t)p->batch, splits = (size_t)split_rows(cuda, p).splits;
     workspace->counters =
         gumbel_carve_array(cursor, batch, CUDA_THRESHOLD_WORDS, sizeof *workspace->counters);
-    workspace->part_results =
-        gumbel_carve_array(cursor, batch, parts, sizeof *workspace->part_results);
+    workspace->split_results =
+        gumbel_carve_array(cursor, batch, splits, sizeof *workspace->split_results);
     workspace->candidates =
-        gumbel_carve_array(cursor, parts > 1 ? batch : 0, parts,
-                           CUDA_REQUEST_CANDIDATES * sizeof *workspace->candidates);
+        gumbel_carve_array(cursor, splits > 1 ? batch : 0, splits,
+                           CUDA_TRUNCATED_CANDIDATES * sizeof *workspace->candidates);
 }
 
 gumbel_status cuda_run_two_pass(const cuda_job *job)
 {
-    cuda_request_params p = cuda_request_of(job);
+    cuda_truncated_params p = cuda_get_truncated_params(job);
     row_split split = split_rows(job->cuda, &p.problem);
-    p.parts = (int32_t)split.parts;
-    p.chunk = split.chunk;
+    p.splits = (int32_t)split.splits;
+    p.split_size = split.split_size;
     p.tag = cuda_new_tag(job->cuda);
     p.counters = job->workspace.counters;
-    p.part_results = job->workspace.part_results;
+    p.split_results = job->workspace.split_results;
     p.candidates = job->workspace.candidates;
-    GUMBEL_ASSERT(p.counters && p.part_results && (p.candidates || p.parts == 1));
-    return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->request, CUDA_REQUEST_THREADS,
-                            CUDA_REQUEST_SHARED_BYTES, 1);
+    GUMBEL_ASSERT(p.counters && p.split_results && (p.candidates || p.splits == 1));
+    return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->truncated_two_pass,
+                            CUDA_TRUNCATED_THREADS, CUDA_TWO_PASS_BYTES, 1);
 }
 
 /* -------------------------------------------------------------------------- one CTA a row ---- */
 
 gumbel_status cuda_run_alone(const cuda_job *job)
 {
-    cuda_request_params p = cuda_request_of(job);
-    p.parts = 1;
-    return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->request_naive,
-                            CUDA_REQUEST_THREADS, CUDA_REQUEST_STAGE_BYTES, 0);
+    cuda_truncated_params p = cuda_get_truncated_params(job);
+    p.splits = 1;
+    return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->truncated_naive,
+                            CUDA_TRUNCATED_THREADS, CUDA_EDIT_BYTES, 0);
 }
 
 gumbel_status cuda_run_gather(const cuda_job *job)
@@ -189,18 +189,18 @@ void cuda_carve_max(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel
     /* An unaligned first token adds a unit to each array. */
     gumbel_problem p = {.batch = limits->batch,
                         .vocab = limits->vocab_size,
-                        .first_token = CUDA_REQUEST_BLOCK - 1,
-                        .end_token = CUDA_REQUEST_BLOCK - 1 + limits->vocab_size,
+                        .first_token = CUDA_MAXIMA_BLOCK - 1,
+                        .end_token = CUDA_MAXIMA_BLOCK - 1 + limits->vocab_size,
                         .mask_by_row = 1,
                         .request = GUMBEL_REQUEST_END - 1};
-    size_t batch = (size_t)p.batch, ctas = (size_t)cuda->multiprocessors * CUDA_REQUEST_CTAS;
-    size_t parts = batch > ctas ? batch : ctas;
+    size_t batch = (size_t)p.batch, ctas = (size_t)cuda->multiprocessors * CUDA_TRUNCATED_CTAS;
+    size_t splits = batch > ctas ? batch : ctas;
     cuda_workspace workspace;
     gumbel_carve_array(cursor, batch, (size_t)cuda_allowed_words(&p), sizeof *workspace.allowed);
     GUMBEL_ASSERT(limits->vocab_size >= 1);
     gumbel_carve_array(cursor, batch, (size_t)cuda_row_stride(&p), sizeof *workspace.logits);
     cuda_carve_bounded(cursor, cuda, &p, &workspace);
     cuda_carve_pivots(cursor, cuda, &p, &workspace);
-    gumbel_carve_array(cursor, parts, 1, sizeof *workspace.part_results);
-    gumbel_carve_array(cursor, parts, CUDA_REQUEST_CANDIDATES, sizeof *workspace.candidates);
+    gumbel_carve_array(cursor, splits, 1, sizeof *workspace.split_results);
+    gumbel_carve_array(cursor, splits, CUDA_TRUNCATED_CANDIDATES, sizeof *workspace.candidates);
 }

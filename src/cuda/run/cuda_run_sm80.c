@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches the fused kernel of every GPU: slices the batch, and splits the vocabulary among CTAs.
+ * Launches the portable fused kernel: one launch for each group of rows, with the vocabulary split
+ * among CTAs.
  */
 #include "core/fail.h"
 #include "cuda/run/cuda_run.h"
@@ -10,23 +11,24 @@ gumbel_status cuda_run_sm80(const cuda_job *job)
     cuda_device *cuda = job->cuda;
     const gumbel_problem *whole = &job->params.problem;
     int samples = whole->sampling.num_samples, mixed = cuda_sm80_is_mixed(whole);
-    int most = cuda_sm80_max_rows(samples, mixed);
-    int64_t origin = whole->first_token / CUDA_SM80_SLAB * CUDA_SM80_SLAB;
-    int64_t slabs = (whole->end_token - origin + CUDA_SM80_SLAB - 1) / CUDA_SM80_SLAB;
-    GUMBEL_ASSERT(most > 0 && slabs > 0);
-    for (int64_t first = 0; first < whole->batch; first += most) {
-        int64_t rows = whole->batch - first < most ? whole->batch - first : most;
+    int max_rows = cuda_sm80_max_rows(samples, mixed);
+    int64_t origin = whole->first_token / CUDA_SM80_WARP_TILE * CUDA_SM80_WARP_TILE;
+    int64_t warp_tiles =
+        (whole->end_token - origin + CUDA_SM80_WARP_TILE - 1) / CUDA_SM80_WARP_TILE;
+    GUMBEL_ASSERT(max_rows > 0 && warp_tiles > 0);
+    for (int64_t first = 0; first < whole->batch; first += max_rows) {
+        int64_t rows = whole->batch - first < max_rows ? whole->batch - first : max_rows;
         int width = cuda_sm80_width_for(rows), n = cuda_sm80_widths[width];
         int bytes = cuda_sm80_shared_bytes(n, samples, whole->with_mass, mixed);
         int64_t ctas = cuda->multiprocessors * cuda_sm80_ctas(n, cuda->shared_bytes, bytes, mixed);
-        cuda_params p = cuda_slice_params(&job->params, first, rows);
-        p.parts = (int32_t)(slabs < ctas ? slabs : ctas);
-        GUMBEL_ASSERT(rows <= n && bytes <= cuda->shared_bytes && p.parts >= 1);
-        GUMBEL_ASSERT((size_t)p.parts * (size_t)rows * (size_t)samples <=
+        cuda_params p = cuda_select_rows(&job->params, first, rows);
+        p.splits = (int32_t)(warp_tiles < ctas ? warp_tiles : ctas);
+        GUMBEL_ASSERT(rows <= n && bytes <= cuda->shared_bytes && p.splits >= 1);
+        GUMBEL_ASSERT((size_t)p.splits * (size_t)rows * (size_t)samples <=
                       job->workspace.summaries_max);
         p.tag = cuda_new_tag(cuda);
         void *arguments[] = {&p};
-        cuda_shape shape = {p.parts, CUDA_SM80_THREADS, bytes, 0};
+        cuda_shape shape = {p.splits, CUDA_SM80_THREADS, bytes, 0};
         cuda_dtype dtype = cuda_dtype_of(whole->weight.dtype);
         CUfunction kernel = mixed ? cuda->mixed_sm80[dtype] : cuda->fused_sm80[dtype][width];
         GUMBEL_FORWARD(cuda_launch(job, kernel, shape, arguments));

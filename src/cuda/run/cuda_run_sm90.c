@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches the fused kernel on Hopper: tensor maps, and slices of the batch. Also launches a draw
- * with a screen: hidden states are split into planes, the screen finds candidates, their scores are
- * computed exactly, and the full pass follows for calls that the screen does not resolve. For
- * truncated rows the full pass stores all logits, and clusters draw the fallback rows.
+ * Launches the fused kernel on Hopper: tensor maps, and one launch for each group of rows. Also
+ * launches a draw with a screen: hidden states are split into planes, the screen finds candidates,
+ * their scores are computed exactly, and the full pass follows for calls that the screen does not
+ * resolve. For truncated rows the full pass stores all logits, and clusters draw the fallback rows.
  */
 #include "core/fail.h"
 #include "cuda/fused/screen/screen_params.h"
@@ -38,7 +38,7 @@ static gumbel_status encode_weight(const cuda_job *job, CUtensorMap *map)
     return encode_map(job, map, t, 5, sizes, strides, box);
 }
 
-/* A copy loads `rows` rows. */
+/* The map of hidden states; a copy loads `rows` rows. */
 static gumbel_status encode_hidden(const cuda_job *job, CUtensorMap *map, const gumbel_tensor *t,
                                    int rows)
 {
@@ -65,21 +65,21 @@ static gumbel_status prepare_launch(const cuda_job *job, int64_t first, int64_t 
     cuda_device *cuda = job->cuda;
     cuda_params *p = &launch->params;
     const int64_t tokens = job->params.problem.end_token - job->params.problem.first_token;
-    *p = cuda_slice_params(&job->params, first, count);
+    *p = cuda_select_rows(&job->params, first, count);
     const gumbel_tensor *hidden = spread ? spread : &p->problem.hidden;
     const int samples = p->logits_out || spread ? 1 : p->problem.sampling.num_samples;
     launch->width = cuda_sm90_width_for(hidden->rows);
     const int columns = cuda_sm90_widths[launch->width];
     p->tiles = (int32_t)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
-    p->parts = cuda_sm90_ctas(columns, p->tiles, cuda_sm90_processors(cuda->multiprocessors));
+    p->splits = cuda_sm90_ctas(columns, p->tiles, cuda_sm90_processors(cuda->multiprocessors));
     p->stages =
         cuda_sm90_stages(columns, samples, p->problem.with_mass, p->logits_out && !p->also_draw);
     GUMBEL_ASSERT(p->tiles > 0 && hidden->rows <= columns && p->stages >= 1);
-    GUMBEL_ASSERT(p->parts >= 1 && p->parts <= cuda->multiprocessors);
-    GUMBEL_ASSERT((size_t)p->parts * (size_t)hidden->rows * (size_t)samples <=
+    GUMBEL_ASSERT(p->splits >= 1 && p->splits <= cuda->multiprocessors);
+    GUMBEL_ASSERT((size_t)p->splits * (size_t)hidden->rows * (size_t)samples <=
                   job->workspace.summaries_max);
     p->tag = cuda_new_tag(cuda);
-    launch->shape = (cuda_shape){p->parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES,
+    launch->shape = (cuda_shape){p->splits, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES,
                                  CUDA_SM90_OVERLAPS(columns)};
     return encode_hidden(job, &launch->hidden, hidden, columns / CUDA_SM90_CLUSTER(columns));
 }
@@ -87,15 +87,15 @@ static gumbel_status prepare_launch(const cuda_job *job, int64_t first, int64_t 
 gumbel_status cuda_run_sm90(const cuda_job *job)
 {
     const gumbel_problem *whole = &job->params.problem;
-    const int64_t most =
+    const int64_t max_rows =
         cuda_sm90_max_rows(job->params.logits_out ? 1 : whole->sampling.num_samples);
     sm90_launch launch;
-    GUMBEL_ASSERT(most > 0 && whole->weight.rows % 16 == 0);
+    GUMBEL_ASSERT(max_rows > 0 && whole->weight.rows % 16 == 0);
     GUMBEL_ASSERT(whole->weight.dtype != GUMBEL_FLOAT32);
     GUMBEL_ASSERT(whole->hidden.dtype == whole->weight.dtype);
     GUMBEL_FORWARD(encode_weight(job, &launch.weight));
-    for (int64_t first = 0; first < whole->batch; first += most) {
-        int64_t rows = whole->batch - first < most ? whole->batch - first : most;
+    for (int64_t first = 0; first < whole->batch; first += max_rows) {
+        int64_t rows = whole->batch - first < max_rows ? whole->batch - first : max_rows;
         GUMBEL_FORWARD(prepare_launch(job, first, rows, NULL, &launch));
         cuda_params *p = &launch.params;
         void *arguments[] = {p, &launch.weight, &launch.hidden};
@@ -172,7 +172,7 @@ static cuda_screen_params get_screen_params(const cuda_job *job, int width)
     GUMBEL_ASSERT(w->spread || draws == q->batch);
     GUMBEL_ASSERT(q->soft_cap == 0.0f && q->scale >= 0.0f && !q->bias.data);
     (void)known;
-    cuda_screen_params s = {.call = cuda_slice_params(&job->params, 0, q->batch),
+    cuda_screen_params s = {.call = cuda_select_rows(&job->params, 0, q->batch),
                             .header = (const void *)screen,
                             .bounds = (const void *)(screen + parts.bounds),
                             .steps = (const void *)(screen + parts.steps),
@@ -245,7 +245,7 @@ gumbel_status cuda_run_screen(const cuda_job *job)
     return cuda_launch(job, kernel, full_pass.shape, in_full);
 }
 
-/* A head's call as one from the logits that its full pass stores. */
+/* The call of a head as a call from the logits that its full pass stores. */
 static cuda_job read_stored_rows(const cuda_job *job)
 {
     cuda_job rows = *job;
@@ -290,14 +290,14 @@ gumbel_status cuda_run_screen_truncated(const cuda_job *job)
     GUMBEL_FORWARD(find_candidates(job, width, &s));
     s.second_pass = 1;
     GUMBEL_FORWARD(score_candidates(job, &s));
-    cuda_screen_rows found = {.request = cuda_request_of(&rows),
+    cuda_screen_rows found = {.request = cuda_get_truncated_params(&rows),
                               .state = s.state,
                               .exact = s.exact,
                               .row_thresholds = s.call.row_thresholds,
                               .tag = s.call.tag,
                               .fallback_rows = workspace->screen.fallback_rows};
     void *arguments[] = {&found};
-    const cuda_shape shape = {q->batch, CUDA_REQUEST_THREADS, CUDA_CLUSTER_SHARED_BYTES, 1};
+    const cuda_shape shape = {q->batch, CUDA_TRUNCATED_THREADS, CUDA_CLUSTER_SHARED_BYTES, 1};
     found.request.row_states = workspace->row_states;
     GUMBEL_FORWARD(cuda_launch(job, job->cuda->screen_truncate, shape, arguments));
     GUMBEL_FORWARD(store_fallback(&full_pass, found.fallback_rows));

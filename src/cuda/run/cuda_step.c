@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls around a decode step, by a kernel each: noise ahead of time, advancing positions, drawing a
- * part of the vocabulary by the parts' masses.
+ * Calls before and after a decode step, by a kernel each: noise ahead of time, advancing positions,
+ * grouped draws (drawing one of several parts of a vocabulary by their masses).
  */
 #include "core/fail.h"
 #include "cuda/common/cuda_parts.h"
@@ -25,11 +25,11 @@ gumbel_status cuda_store_noise(gumbel_device *device, const gumbel_problem *prob
     cuda_job job = {.cuda = cuda, .stream = problem->stream, .error = error};
     cuda_noise_params p = {.problem = *problem, .noise = noise, .stride = noise_stride};
     int64_t tokens = problem->first_token % GUMBEL_BLOCK + problem->vocab;
-    int64_t most = (int64_t)cuda->multiprocessors * CUDA_NOISE_CTAS;
-    p.slices = (tokens + CUDA_NOISE_SLICE - 1) / CUDA_NOISE_SLICE;
-    int64_t items = p.slices * problem->batch * s->num_samples;
-    return cuda_launch_in_context(&job, cuda->noise, cuda_shape_of(items < most ? items : most),
-                                  &p);
+    int64_t max_ctas = (int64_t)cuda->multiprocessors * CUDA_NOISE_CTAS;
+    p.tiles = (tokens + CUDA_NOISE_TILE - 1) / CUDA_NOISE_TILE;
+    int64_t items = p.tiles * problem->batch * s->num_samples;
+    return cuda_launch_in_context(&job, cuda->noise,
+                                  cuda_shape_of(items < max_ctas ? items : max_ctas), &p);
 }
 
 gumbel_status cuda_advance_step(gumbel_device *device, void *stream, const gumbel_step *step,

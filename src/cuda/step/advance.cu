@@ -5,7 +5,7 @@
  * MAP    a CTA takes 256 rows; a thread takes every 256th of their tokens, then a row's position.
  *        If one position serves all rows, a single CTA takes them all, so that every thread reads
  *        the position before it advances.
- * SYNC   one __syncthreads() between reading and advancing positions.
+ * SYNC   all threads of the CTA wait until positions are read before one advances them.
  */
 #include "cuda/policy/cuda_policy.h"
 

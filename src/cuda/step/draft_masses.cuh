@@ -41,16 +41,16 @@ __device__ __forceinline__ gumbel_node *shared_draft_nodes()
     return (gumbel_node *)((unsigned char *)&draft_state() + CUDA_MASS_BYTES);
 }
 
-/* Token range of a part of a row, in whole blocks of 64. */
-struct part_tokens {
+/* Token range of a split of a row, in whole blocks of 64. */
+struct split_tokens {
     int begin, end;
 
-    __device__ __forceinline__ part_tokens(const gumbel_rule_params &p, int64_t part)
+    __device__ __forceinline__ split_tokens(const gumbel_rule_params &p, int64_t split)
     {
         const gumbel_problem &q = p.proposal.target;
         const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
-        begin = (int)min(origin + part * p.chunk, q.end_token);
-        end = (int)min(origin + (part + 1) * p.chunk, q.end_token);
+        begin = (int)min(origin + split * p.split_size, q.end_token);
+        end = (int)min(origin + (split + 1) * p.split_size, q.end_token);
     }
 };
 
@@ -122,16 +122,16 @@ __device__ void judge_chain(const gumbel_rule_params &p, int64_t r)
 
 /* -------------------------------------------------------------------------------- masses ---- */
 
-/* The summary of a part of a row, by all threads; valid in thread 0. */
-__device__ __forceinline__ gumbel_summary sum_part(const model_row &row, part_tokens part,
-                                                   bool with_mass)
+/* The summary of a split of a row, by all threads; valid in thread 0. */
+__device__ __forceinline__ gumbel_summary sum_split(const model_row &row, split_tokens split,
+                                                    bool with_mass)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     gumbel_summary *own = &draft_state().own[threadIdx.x];
     uint32_t flags = 0;
     gumbel_summary_empty(own);
     warp_mass mass = {own, lane, false};
-    for (int base = part.begin + warp * kStep; base < part.end; base += kDraftWarps * kStep) {
+    for (int base = split.begin + warp * kStep; base < split.end; base += kDraftWarps * kStep) {
         four z[kQuads];
         row.load<kStride>(base + lane / 4 * GUMBEL_BLOCK + lane % 4 * 4, z);
         flags |= flags_of_step(z);

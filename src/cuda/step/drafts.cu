@@ -7,9 +7,10 @@
  * MAP    expand: a thread a row. accept: a warp a request, whose lanes load its nodes; one lane
  *        walks.
  * SMEM   the nodes of a request, 20 bytes each.
- * SYNC   accept: one __syncwarp() between loading nodes and walking. The launch after expand may
- *        start early. accept reads the caller's data before it waits for the draw; expand has
- *        already waited for that data.
+ * SYNC   accept: the lane that walks waits until all lanes have loaded their nodes. The launch
+ *        after expand may start before expand ends. accept reads the caller's data before it waits
+ *        for the launch of the draw; expand has already waited for the launches that wrote this
+ *        data.
  */
 #include "cuda/step/draft_nodes.cuh"
 

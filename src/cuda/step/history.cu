@@ -5,19 +5,20 @@
  * COST   start: writes 2.25 bytes a token of the vocabulary, or 4.25 with counts of 32 bits, and
  *        reads the lists once per 16384 tokens. update: about 20 bytes a row, negligible beside the
  *        launch.
- * MAP    start: a CTA clears a slice of a row's vocabulary and counts the list entries in it.
+ * MAP    start: a CTA clears a tile of a row's vocabulary and counts the list entries in it.
  *        update: a thread a row.
- * SYNC   one __syncthreads() between clearing and counting. Slices are whole mask words, so no CTA
- *        touches another's slice. Equal ids of a list use atomics.
+ * SYNC   all threads of a CTA wait until its tile is cleared before they count. A tile is whole
+ *        mask words, so no CTA writes words of another's tile, and none waits for another. Threads
+ *        with equal ids count by atomics.
  */
 #include "core/row.h"
-#include "cuda/common/cuda_request.h"
+#include "cuda/common/cuda_truncated_params.h"
 #include "cuda/policy/cuda_policy.h"
 
 namespace
 {
 
-static_assert(CUDA_HISTORY_SLICE % 32 == 0, "a slice is whole words of the bit masks");
+static_assert(CUDA_HISTORY_TILE % 32 == 0, "a tile is whole words of the bit masks");
 
 /* The slot of row b's history; -1 if it has none. */
 __device__ int64_t slot_of(const cuda_history_params &p, int64_t b)
@@ -90,8 +91,8 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     gumbel_start_history(const __grid_constant__ cuda_history_params p)
 {
     const gumbel_history &h = p.history;
-    const int64_t b = blockIdx.x / p.slices, begin = blockIdx.x % p.slices * CUDA_HISTORY_SLICE;
-    const int64_t end = min(begin + CUDA_HISTORY_SLICE, h.vocab_size), slot = slot_of(p, b);
+    const int64_t b = blockIdx.x / p.tiles, begin = blockIdx.x % p.tiles * CUDA_HISTORY_TILE;
+    const int64_t end = min(begin + CUDA_HISTORY_TILE, h.vocab_size), slot = slot_of(p, b);
     if (slot < 0)
         return;
     uint32_t *prompt = h.prompt + slot * gumbel_mask_words_of(h.vocab_size);

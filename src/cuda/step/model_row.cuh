@@ -118,8 +118,8 @@ __device__ __forceinline__ uint32_t flags_of_step(const four (&z)[kQuads])
 
 /* ---------------------------------------------------------------- q from the draft's head ---- */
 
-/* A lane's part of the dot product of two rows of one type: four neighbours of 128, in an order
- * that does not depend on alignment. All loads of a row of 1024 are in flight at once. */
+/* A lane's partial sum of the dot product of two rows of one type: four neighbours of 128, in an
+ * order that does not depend on alignment. All loads of a row of 1024 are in flight at once. */
 template <gumbel_dtype type>
 __device__ __forceinline__ float dot_of_rows(const gumbel_tensor &a, int64_t from_a,
                                              const gumbel_tensor &b, int64_t from_b)
@@ -143,7 +143,7 @@ __device__ __forceinline__ float dot_of_rows(const gumbel_tensor &a, int64_t fro
     return sum;
 }
 
-/* A lane's part of the draft's logit of a token, without bias. */
+/* A lane's partial sum of the draft's logit of a token, without bias. */
 __device__ __forceinline__ float dot_of_lane(const gumbel_problem &q, int64_t b, int token)
 {
     const int64_t hidden = b * q.hidden.stride;

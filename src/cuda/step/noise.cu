@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * WHAT   writes the noise of a later step to memory (eq. 5, 6).
- * COST   4 bytes a token; ten Philox rounds every four tokens, a Philox block a thread and slice
+ * COST   4 bytes a token; ten Philox rounds every four tokens, a Philox block a thread and tile
  *        for the blocks of 64, and two logarithms a token, which are the limit: about 60
  *        instructions.
- * MAP    a CTA fills slices of 4096 tokens of one draw each, in turn; a thread fills the four
+ * MAP    a CTA fills tiles of 4096 tokens of one draw each, in turn; a thread fills the four
  *        tokens of a Philox block at a time.
  * NUMERICS  noise.h: the bits that every draw uses.
  */
@@ -16,7 +16,7 @@ namespace
 {
 
 constexpr int kThreads = CUDA_THREADS, kTurn = 4 * kThreads;
-static_assert(CUDA_NOISE_SLICE / kTurn <= kTurns, "one turn covers all blocks");
+static_assert(CUDA_NOISE_TILE / kTurn <= kTurns, "one turn covers all blocks");
 
 /* The noise of the four tokens from `token` on. */
 __device__ __forceinline__ float4 make_quad(const draw_philox &philox, gumbel_block_noise block,
@@ -51,12 +51,12 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 {
     const gumbel_problem &q = p.problem;
     int samples = q.sampling.num_samples;
-    int64_t items = q.batch * samples * p.slices, end = q.first_token + q.vocab;
+    int64_t items = q.batch * samples * p.tiles, end = q.first_token + q.vocab;
     for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-        int64_t draw = item / p.slices;
+        int64_t draw = item / p.tiles;
         int64_t token =
-            q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + item % p.slices * CUDA_NOISE_SLICE;
-        int64_t last = token + CUDA_NOISE_SLICE < end ? token + CUDA_NOISE_SLICE : end;
+            q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + item % p.tiles * CUDA_NOISE_TILE;
+        int64_t last = token + CUDA_NOISE_TILE < end ? token + CUDA_NOISE_TILE : end;
         float *out = p.noise + draw * p.stride - q.first_token;
         if (!gumbel_problem_row_is_live(&q, draw / samples))
             continue;
@@ -68,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         const gumbel_block_noise own = gumbel_block_noise_of(blocks.block.r, blocks.block.r2);
         token += 4 * threadIdx.x;
 #pragma unroll 1
-        for (int turn = 0; turn < CUDA_NOISE_SLICE / kTurn; turn++, token += kTurn) {
+        for (int turn = 0; turn < CUDA_NOISE_TILE / kTurn; turn++, token += kTurn) {
             const gumbel_block_noise block = {turn_blocks::of_turn(own.least, turn),
                                               turn_blocks::of_turn(own.place, turn)};
             if (token < last)

@@ -7,15 +7,16 @@
  * COST   masses reads 2 n V logits, with an exponential for each row that has a draft after it;
  *        residuals reads as many, with two exponentials; draw reads one row a request in most
  *        cases, and computes the noise of the few tokens that can reach the best score so far.
- * MAP    masses, residuals: a CTA a part of a row, a warp 512 tokens at a time. draw: a CTA a part
+ * MAP masses, residuals: a CTA a split of a row, a warp 512 tokens at a time. draw: a CTA a split
  *        of a request's rows, a warp a range of tokens. The last CTA of a row merges it; the last
  *        CTA of a request determines verdicts, a thread a node, or walks, by one thread.
  * SMEM   masses: a summary a thread; draw: nodes, 20 bytes each.
- * SYNC   CTAs count themselves (cta_counter.cuh), and none waits for another. Within a CTA,
- *        __syncthreads() around the work of a single thread.
- * NUMERICS  masses by summary.h, residuals in integers: the bits do not depend on the parts.
+ * SYNC   no CTA waits for another: the last one of a row or request to increment a counter
+ *        (cta_counter.cuh) continues. Within a CTA, all threads wait before and after the work of a
+ *        single thread.
+ * NUMERICS  masses by summary.h, residuals in integers: the bits do not depend on the splits.
  */
-#include "cuda/step/node_parts.cuh"
+#include "cuda/step/node_splits.cuh"
 
 extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     gumbel_expand_rule_drafts(const __grid_constant__ gumbel_rule_params p)
@@ -40,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
     gumbel_sum_draft_masses(const __grid_constant__ gumbel_rule_params p)
 {
     const gumbel_verification &v = p.verification;
-    const int64_t part = blockIdx.x % p.parts, row = blockIdx.x / p.parts;
+    const int64_t split = blockIdx.x % p.splits, row = blockIdx.x / p.splits;
     const bool draft = row >= v.rows;
     const int64_t b = draft ? row - v.rows : row;
     ptx_wait_for_launch();
@@ -53,18 +54,19 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
         start_cta_counter(word_at(p.counters, r), p.tag);
     }
     if (drafted || !draft) {
-        const gumbel_summary own = sum_part(model_row::from_params(p, draft, b),
-                                            part_tokens(p, part), drafted || v.logprobs);
+        const gumbel_summary own = sum_split(model_row::from_params(p, draft, b),
+                                             split_tokens(p, split), drafted || v.logprobs);
         if (threadIdx.x == 0)
-            p.masses[row * p.parts + part] = own;
-        if (!is_last_cta(p, p.row_counters, row, p.parts))
+            p.masses[row * p.splits + split] = own;
+        if (!is_last_cta(p, p.row_counters, row, p.splits))
             return;
         if (threadIdx.x < 32) {
-            const gumbel_summary whole = merge_parts(&p.masses[row * p.parts], p.parts, 1, true);
+            const gumbel_summary whole =
+                merge_summaries(&p.masses[row * p.splits], p.splits, 1, true);
             if (threadIdx.x == 0)
                 finish_row(p, draft, b, whole);
         }
-    } else if (part > 0) {
+    } else if (split > 0) {
         return;
     }
     if (is_last_cta(p, p.counters, r,
@@ -78,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
     gumbel_sum_draft_residuals(const __grid_constant__ gumbel_rule_params p)
 {
     const gumbel_verification &v = p.verification;
-    const int64_t part = blockIdx.x % p.parts, b = blockIdx.x / p.parts;
+    const int64_t split = blockIdx.x % p.splits, b = blockIdx.x / p.splits;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     ptx_wait_for_launch();
     if (v.of_row.slot[b] == GUMBEL_SLOT_UNUSED)
@@ -93,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
                     draft = model_row::from_params(p, true, b);
     const float target_lse = p.proposal.target_lse[b], draft_lse = p.proposal.draft_lse[b];
     const float rest = p.proposal.rule_nodes[b - 1].rest;
-    const part_tokens tokens(p, part);
+    const split_tokens tokens(p, split);
     unsigned long long sum = 0;
     for (int base = tokens.begin + warp * kStep; base < tokens.end; base += kDraftWarps * kStep) {
         four z[kQuads], w[kQuads];
@@ -115,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
             sum += draft_state().sums[i];
         atomicAdd(word_at(p.proposal.sums, b), sum);
     }
-    if (is_last_cta(p, p.counters, c.r, (drafts - 1) * p.parts) && threadIdx.x == 0) {
+    if (is_last_cta(p, p.counters, c.r, (drafts - 1) * p.splits) && threadIdx.x == 0) {
         gumbel_judge_block(p.proposal.rule_nodes + c.first, c.count, drafts,
                            p.proposal.sums + c.first);
         finish_judging(p, c);
@@ -126,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_RESIDUAL_CTAS)
     gumbel_draw_residuals(const __grid_constant__ gumbel_rule_params p)
 {
     const gumbel_verification &v = p.verification;
-    const int64_t part = blockIdx.x % p.parts, r = blockIdx.x / p.parts;
+    const int64_t split = blockIdx.x % p.splits, r = blockIdx.x / p.splits;
     ptx_wait_for_launch();
     const gumbel_chain c = chain_of(p, r);
     const gumbel_span span = gumbel_draft_span(&v, r);
@@ -138,17 +140,17 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_RESIDUAL_CTAS)
         for (int32_t j = judged.first; j < judged.end; j++) {
             const gumbel_rule_node w = p.proposal.rule_nodes[c.first + j];
             if (is_listed(p, w)) {
-                const part_tokens own = tokens_of_warp(part_tokens(p, part), threadIdx.x / 32);
+                const split_tokens own = find_warp_tokens(split_tokens(p, split), threadIdx.x / 32);
                 list_best(node_argmax::from_chain(p, c, j, false), own.begin, own.end,
-                          &p.lists[(r * p.parts + part) * kDraftWarps + threadIdx.x / 32]);
+                          &p.lists[(r * p.splits + split) * kDraftWarps + threadIdx.x / 32]);
             } else if (is_drawn(w)) {
-                argmax_of_part(p, c, j, w.verdict == GUMBEL_VERDICT_RESIDUAL, part);
+                argmax_of_split(p, c, j, w.verdict == GUMBEL_VERDICT_RESIDUAL, split);
             }
         }
-        if (!is_last_cta(p, p.counters, r, p.parts))
+        if (!is_last_cta(p, p.counters, r, p.splits))
             return;
         w = finish_chain(p, c, judged);
-    } else if (part > 0) {
+    } else if (split > 0) {
         return;
     } else if (has_nodes(v, r, span)) {
         w.status = GUMBEL_ROW_DRAFT;

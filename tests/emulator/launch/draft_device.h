@@ -31,7 +31,7 @@ struct emulated_device {
     gumbel_device base;
     uint64_t random;
     const char *what;
-    int64_t parts;        /* parts of a row; 0: random */
+    int64_t splits;       /* splits of a row; 0: random */
     argmax_effort effort; /* sum over all calls */
 };
 
@@ -44,18 +44,19 @@ gumbel_status plan_call(const gumbel_device *, const gumbel_problem *, uint64_t,
     return GUMBEL_OK;
 }
 
-/* Splits rows into `parts` parts, or at random, mostly into short ones, if it is 0; sets a launch's
+/* Divides rows into `splits` splits; 0: at random, mostly into short ones. Sets the launch's
  * tag. */
-void split_rows(gumbel_rule_params *p, gumbel_device *device, int64_t parts)
+void split_rows(gumbel_rule_params *p, gumbel_device *device, int64_t splits)
 {
     const gumbel_problem &q = p->proposal.target;
     const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     const int64_t range = std::max<int64_t>(q.end_token - origin, 1);
     uint64_t *random = &device_of(device)->random;
     const int64_t units = (range + CUDA_MASS_UNIT - 1) / CUDA_MASS_UNIT;
-    p->chunk = parts ? cuda_chunk(range, parts, CUDA_MASS_UNIT)
-                     : CUDA_MASS_UNIT * (1 + random_below(random, one_in(random, 4) ? units : 3));
-    p->parts = (int32_t)((range + p->chunk - 1) / p->chunk);
+    p->split_size =
+        splits ? cuda_split_size(range, splits, CUDA_MASS_UNIT)
+               : CUDA_MASS_UNIT * (1 + random_below(random, one_in(random, 4) ? units : 3));
+    p->splits = (int32_t)((range + p->split_size - 1) / p->split_size);
     p->tag = 1 + random_below(random, 1u << 30);
 }
 
@@ -92,14 +93,14 @@ float inverse_cap(const gumbel_problem &q) { return q.soft_cap > 0.0f ? 1.0f / q
 void apply_rule(gumbel_device *device, const gumbel_verification &v, const gumbel_proposal &by)
 {
     uint64_t *random = &device_of(device)->random;
-    const int64_t parts = by.target.vocab / CUDA_MASS_UNIT + 2,
-                  parts_given = device_of(device)->parts;
-    auto masses = hostile_array<gumbel_summary>(2 * v.rows * parts);
+    const int64_t splits = by.target.vocab / CUDA_MASS_UNIT + 2,
+                  splits_given = device_of(device)->splits;
+    auto masses = hostile_array<gumbel_summary>(2 * v.rows * splits);
     auto row_counters = hostile_array<uint64_t>(2 * v.rows);
     auto counters = hostile_array<uint64_t>(v.draft.requests);
     auto lists =
-        hostile_array<gumbel_short_list>(v.draft.requests * parts * CUDA_MASS_THREADS / 32);
-    auto contenders = hostile_array<gumbel_contender>(v.rows * parts);
+        hostile_array<gumbel_short_list>(v.draft.requests * splits * CUDA_MASS_THREADS / 32);
+    auto contenders = hostile_array<gumbel_contender>(v.rows * splits);
     gumbel_rule_params p = {};
     p.verification = v;
     p.proposal = by;
@@ -110,13 +111,13 @@ void apply_rule(gumbel_device *device, const gumbel_verification &v, const gumbe
     p.counters = counters.data();
     p.contenders = contenders.data();
     p.lists = lists.data();
-    split_rows(&p, device, parts_given);
+    split_rows(&p, device, splits_given);
     emulate_sum_draft_masses(p, random, device_of(device)->what);
     if (v.draft.rule == GUMBEL_RULE_BLOCK) {
-        split_rows(&p, device, parts_given);
+        split_rows(&p, device, splits_given);
         emulate_sum_draft_residuals(p, random, device_of(device)->what);
     }
-    split_rows(&p, device, parts_given);
+    split_rows(&p, device, splits_given);
     const argmax_effort effort = emulate_draw_residuals(p, random, device_of(device)->what);
     device_of(device)->effort.races += effort.races;
     device_of(device)->effort.tokens += effort.tokens;
@@ -139,7 +140,7 @@ std::vector<uint32_t> make_allowed_mask(gumbel_device *device, gumbel_problem *q
     cuda_allow_params p = {};
     p.problem = *q;
     p.words = (q->vocab + 31) / 32;
-    p.slices = (32 * p.words + CUDA_HISTORY_SLICE - 1) / CUDA_HISTORY_SLICE;
+    p.tiles = (32 * p.words + CUDA_HISTORY_TILE - 1) / CUDA_HISTORY_TILE;
     p.masked = (q->request & GUMBEL_REQUEST_MASK) != 0;
     std::vector<uint32_t> words((size_t)(q->batch * p.words));
     p.allowed = words.data();
@@ -151,14 +152,14 @@ std::vector<uint32_t> make_allowed_mask(gumbel_device *device, gumbel_problem *q
 }
 
 /* Serves rows by clusters, to outputs or as processed rows. */
-void serve_rows(gumbel_device *device, const gumbel_problem *problem, cuda_request_params p)
+void serve_rows(gumbel_device *device, const gumbel_problem *problem, cuda_truncated_params p)
 {
     std::vector<uint32_t> words;
     p.problem = *problem;
     if (p.problem.request & GUMBEL_REQUEST_ALLOWED)
         words = make_allowed_mask(device, &p.problem);
-    p.parts = CUDA_REQUEST_CLUSTER;
-    p.chunk = cuda_cluster_slice(p.problem.end_token);
+    p.splits = CUDA_CLUSTER_CTAS;
+    p.split_size = cuda_cluster_slice(p.problem.end_token);
     emulate_cluster(p, 1 + random_below(&device_of(device)->random, 2), &device_of(device)->random,
                     device_of(device)->what);
 }
@@ -166,7 +167,7 @@ void serve_rows(gumbel_device *device, const gumbel_problem *problem, cuda_reque
 gumbel_status sample(gumbel_device *device, const gumbel_problem *problem, const gumbel_plan *,
                      const gumbel_output *output, void *, gumbel_error *)
 {
-    cuda_request_params p = {};
+    cuda_truncated_params p = {};
     p.output = *output;
     serve_rows(device, problem, p);
     return GUMBEL_OK;
@@ -175,7 +176,7 @@ gumbel_status sample(gumbel_device *device, const gumbel_problem *problem, const
 gumbel_status process(gumbel_device *device, const gumbel_problem *problem, const gumbel_plan *,
                       float *processed, int64_t stride, void *, gumbel_error *)
 {
-    cuda_request_params p = {};
+    cuda_truncated_params p = {};
     p.processed = processed;
     p.processed_stride = stride;
     serve_rows(device, problem, p);

@@ -3,7 +3,7 @@
 // The kernels are included after the stand-ins for the hardware's intrinsics.
 #include "ptx_emulated.h"
 
-#include "cuda/request/blocks/request_blocks.cu"
+#include "cuda/truncated/blocks/truncated_blocks.cu"
 #include "cuda/step/ranks/top64_draw.cu"
 #include "cuda/step/ranks/top64_select.cu"
 
@@ -16,8 +16,8 @@ namespace
 
 void blocks_body(const void *argument)
 {
-    const cuda_request_params &p = *(const cuda_request_params *)argument;
-    p.stored_subtiles ? gumbel_request_bounded(p) : gumbel_request_blocks(p);
+    const cuda_truncated_params &p = *(const cuda_truncated_params *)argument;
+    p.stored_subtiles ? gumbel_truncated_bounded(p) : gumbel_truncated_blocks(p);
 }
 
 template <class params, void (*kernel)(params)> void body(const void *argument)
@@ -25,35 +25,36 @@ template <class params, void (*kernel)(params)> void body(const void *argument)
     kernel(*(const params *)argument);
 }
 
-cta_shape shape_of(const cuda_request_params &p)
+cta_shape shape_of(const cuda_truncated_params &p)
 {
-    return {p.problem.batch, 1, CUDA_REQUEST_THREADS, (size_t)CUDA_TOP64_BYTES_OF(p.blocks),
+    return {p.problem.batch, 1, CUDA_TRUNCATED_THREADS, (size_t)CUDA_TOP64_BYTES_OF(p.blocks),
             memories};
 }
 
 } // namespace
 
-void emulate_blocks(const cuda_request_params &p, uint64_t *random, const char *what)
+void emulate_blocks(const cuda_truncated_params &p, uint64_t *random, const char *what)
 {
-    size_t bytes = (size_t)cuda_request_blocks_bytes(p.blocks);
-    run_ctas(blocks_body, &p, {p.problem.batch * p.parts, 1, CUDA_REQUEST_THREADS, bytes, memories},
-             random, what);
+    size_t bytes = (size_t)cuda_blocks_bytes(p.blocks);
+    run_ctas(blocks_body, &p,
+             {p.problem.batch * p.splits, 1, CUDA_TRUNCATED_THREADS, bytes, memories}, random,
+             what);
 }
 
 void emulate_candidates(const cuda_top64_params &p, uint64_t *random, const char *what)
 {
-    run_ctas(body<cuda_top64_params, gumbel_draw_top64>, &p, shape_of(p.request), random, what);
+    run_ctas(body<cuda_top64_params, gumbel_draw_top64>, &p, shape_of(p.rows), random, what);
 }
 
 void emulate_list(const cuda_top64_params &p, uint64_t *random, const char *what)
 {
-    run_ctas(body<cuda_top64_params, gumbel_select_top64>, &p, shape_of(p.request), random, what);
+    run_ctas(body<cuda_top64_params, gumbel_select_top64>, &p, shape_of(p.rows), random, what);
 }
 
 void emulate_exchange_candidates(const cuda_top64_exchange_params &p, uint64_t *random,
                                  const char *what)
 {
-    const cuda_request_params &q = p.draw.request;
+    const cuda_truncated_params &q = p.draw.rows;
     run_ctas(q.block_maxima ? body<cuda_top64_exchange_params, gumbel_select_exchange_top64>
                             : body<cuda_top64_exchange_params, gumbel_exchange_top64>,
              &p, shape_of(q), random, what);

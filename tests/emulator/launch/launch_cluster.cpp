@@ -5,8 +5,8 @@
 #include "launch_cluster.h"
 #include "ptx_emulated.h"
 
-#include "cuda/request/cluster/request_cluster_passes.cuh"
-#include "cuda/request/cluster/request_cluster_pivot.cuh"
+#include "cuda/truncated/cluster/cluster_passes.cuh"
+#include "cuda/truncated/cluster/cluster_pivot.cuh"
 
 namespace
 {
@@ -31,22 +31,22 @@ bool note_path(int64_t b, cluster_path path, bool served)
 #define serve_by_passes(p, source, facts, b, seen, raw)                                            \
     (note_path(b, CLUSTER_BY_PASSES, true), serve_by_passes(p, source, facts, b, seen, raw))
 
-#include "cuda/request/cluster/request_cluster.cu"
+#include "cuda/truncated/cluster/truncated_cluster.cu"
 
 namespace
 {
 
 void cluster_body(const void *argument)
 {
-    gumbel_request_cluster(*(const cuda_request_params *)argument);
+    gumbel_truncated_cluster(*(const cuda_truncated_params *)argument);
 }
 
 } // namespace
 
-std::vector<cluster_path> emulate_cluster(const cuda_request_params &p, int64_t clusters,
+std::vector<cluster_path> emulate_cluster(const cuda_truncated_params &p, int64_t clusters,
                                           uint64_t *random, const char *what)
 {
-    size_t bytes = CUDA_CLUSTER_SHARED_BYTES + (size_t)p.chunk * sizeof(float);
+    size_t bytes = CUDA_CLUSTER_SHARED_BYTES + (size_t)p.split_size * sizeof(float);
     paths.assign((size_t)p.problem.batch, CLUSTER_LISTED);
     run_ctas(cluster_body, &p, {clusters * kClusterCtas, kClusterCtas, kThreads, bytes, memories},
              random, what);

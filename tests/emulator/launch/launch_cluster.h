@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches, as fibers, the kernel that serves rows of requests by clusters.
+ * Launches, as fibers, the kernel that draws truncated rows by clusters.
  */
 #ifndef TESTS_EMULATOR_LAUNCH_CLUSTER_H
 #define TESTS_EMULATOR_LAUNCH_CLUSTER_H
 
-#include "cuda/common/cuda_request.h"
+#include "cuda/common/cuda_truncated_params.h"
 
 #include <vector>
 
@@ -24,7 +24,7 @@ enum cluster_path {
 /* Runs the kernel over p.problem.batch rows by `clusters` clusters, one after the other. Returns
  * how each row was served; entries of rows that were not served are meaningless. `random` is the
  * state of the thread order, `what` is for messages. Ends the program if threads deadlock. */
-std::vector<cluster_path> emulate_cluster(const cuda_request_params &p, int64_t clusters,
+std::vector<cluster_path> emulate_cluster(const cuda_truncated_params &p, int64_t clusters,
                                           uint64_t *random, const char *what);
 
 #endif

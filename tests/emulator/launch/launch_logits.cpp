@@ -47,7 +47,7 @@ void emulate_logits(const cuda_params &p, uint64_t *random, const char *what)
     const int64_t samples = q.sampling.num_samples;
     const int64_t groups = (samples + CUDA_LOGITS_SAMPLES - 1) / CUDA_LOGITS_SAMPLES;
     const size_t bytes =
-        (size_t)cuda_logits_shared_bytes(q.with_mass, p.chunk, q.sampling.num_samples);
-    run_ctas(logits_body, &p, {p.parts * q.batch * groups, 1, CUDA_LOGITS_THREADS, bytes, memories},
-             random, what);
+        (size_t)cuda_logits_shared_bytes(q.with_mass, p.split_size, q.sampling.num_samples);
+    run_ctas(logits_body, &p,
+             {p.splits * q.batch * groups, 1, CUDA_LOGITS_THREADS, bytes, memories}, random, what);
 }

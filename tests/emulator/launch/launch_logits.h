@@ -7,8 +7,8 @@
 
 #include "cuda/common/cuda_params.h"
 
-/* Runs the kernel that serves p.problem, by p.parts CTAs a row. `random` is the state of the thread
- * order, `what` is for messages. Ends the program if threads deadlock. */
+/* Runs the kernel that serves p.problem, by p.splits CTAs a row. `random` is the state of the
+ * thread order, `what` is for messages. Ends the program if threads deadlock. */
 void emulate_logits(const cuda_params &p, uint64_t *random, const char *what);
 
 #endif

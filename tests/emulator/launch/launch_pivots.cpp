@@ -5,7 +5,7 @@
 #include "launch_pivots.h"
 #include "ctas.h"
 
-#include "cuda/request/pivots/request_pivots.cuh"
+#include "cuda/truncated/pivots/truncated_pivots.cuh"
 
 #include <cmath>
 
@@ -15,44 +15,44 @@ namespace
 std::vector<pivot_paths> paths;
 
 /* How the row of the running CTA is served. */
-pivot_paths &path_of_row(const cuda_request_params &p)
+pivot_paths &path_of_row(const cuda_truncated_params &p)
 {
-    return paths[blockIdx.x / (unsigned)p.parts];
+    return paths[blockIdx.x / (unsigned)p.splits];
 }
 
 /* The score that must be reached; for every third row a score that no token reaches. */
-float require_score(const cuda_request_params &p, float least_score)
+float require_score(const cuda_truncated_params &p, float least_score)
 {
-    const bool third = blockIdx.x / (unsigned)p.parts % 3 == 2;
+    const bool third = blockIdx.x / (unsigned)p.splits % 3 == 2;
     path_of_row(p).missed |= third && !std::isnan(least_score);
     return third ? least_score + 100.0f : least_score;
 }
 
 } // namespace
 
-#define draw_from_part(row, begin, least_score)                                                    \
-    (path_of_row(p).drawn = true, draw_from_part(row, begin, require_score(p, least_score)))
-#define sum_part_exactly(row) (path_of_row(p).exactly = true, sum_part_exactly(row))
+#define draw_from_split(row, begin, least_score)                                                   \
+    (path_of_row(p).drawn = true, draw_from_split(row, begin, require_score(p, least_score)))
+#define sum_split_exactly(row) (path_of_row(p).exactly = true, sum_split_exactly(row))
 
-#include "cuda/request/pivots/request_pivots.cu"
+#include "cuda/truncated/pivots/truncated_pivots.cu"
 
 namespace
 {
 
 void pivots_body(const void *argument)
 {
-    gumbel_request_pivots(*(const cuda_request_params *)argument);
+    gumbel_truncated_pivots(*(const cuda_truncated_params *)argument);
 }
 
 } // namespace
 
-std::vector<pivot_paths> emulate_pivots(const cuda_request_params &p, bool at_once,
+std::vector<pivot_paths> emulate_pivots(const cuda_truncated_params &p, bool at_once,
                                         uint64_t *random, const char *what)
 {
     paths.assign((size_t)p.problem.batch, {});
     run_ctas(pivots_body, &p,
-             {p.problem.batch * p.parts, at_once ? p.parts : 1, CUDA_REQUEST_PIVOT_THREADS,
-              CUDA_REQUEST_PIVOT_BYTES, memories},
+             {p.problem.batch * p.splits, at_once ? p.splits : 1, CUDA_PIVOT_THREADS,
+              CUDA_PIVOT_BYTES, memories},
              random, what);
     return paths;
 }

@@ -5,7 +5,7 @@
 #ifndef TESTS_EMULATOR_LAUNCH_PIVOTS_H
 #define TESTS_EMULATOR_LAUNCH_PIVOTS_H
 
-#include "cuda/common/cuda_request.h"
+#include "cuda/common/cuda_truncated_params.h"
 
 #include <vector>
 
@@ -15,11 +15,11 @@ struct pivot_paths {
     bool drawn, missed, exactly;
 };
 
-/* Runs the kernel over p.problem.batch rows by p.parts CTAs each: at the same time or, without
+/* Runs the kernel over p.problem.batch rows by p.splits CTAs each: at the same time or, without
  * `at_once`, one after the other, as on a GPU that has no room for all. Returns how each row was
  * served. `random` is the state of the thread order, `what` is for messages. Ends the program if
  * threads deadlock. */
-std::vector<pivot_paths> emulate_pivots(const cuda_request_params &p, bool at_once,
+std::vector<pivot_paths> emulate_pivots(const cuda_truncated_params &p, bool at_once,
                                         uint64_t *random, const char *what);
 
 #endif

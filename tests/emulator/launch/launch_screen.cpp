@@ -246,7 +246,7 @@ void find_candidates(emulated_screen &own, fenced_arrays &arrays, const cuda_par
     own.whole = call;
     own.whole.tag++;
     own.whole.tiles = s.call.tiles;
-    own.whole.parts = cuda_sm90_ctas(width, s.call.tiles, ctas);
+    own.whole.splits = cuda_sm90_ctas(width, s.call.tiles, ctas);
     own.whole.stages =
         2 + (int)random_below(random, (uint32_t)cuda_sm90_stages(width, 1, 0, 0) - 1);
     own.random = random;
@@ -276,7 +276,7 @@ bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const c
     const cuda_screen_params &s = own.params;
     find_candidates(own, arrays, call, ctas, random, what);
     run_ctas(again_body, &own,
-             {own.whole.parts, 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories}, random,
+             {own.whole.splits, 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories}, random,
              what);
     const bool again = s.state->again != 0;
     for (int i = 0; i < CUDA_SCREEN_GROUPS; i++)
@@ -284,7 +284,7 @@ bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const c
     return again;
 }
 
-bool emulate_screen_cut(const cuda_params &call, cuda_request_params *rows, int ctas,
+bool emulate_screen_cut(const cuda_params &call, cuda_truncated_params *rows, int ctas,
                         uint64_t *random, const char *what, int64_t *listed)
 {
     const int64_t batch = call.problem.batch;
@@ -306,7 +306,7 @@ bool emulate_screen_cut(const cuda_params &call, cuda_request_params *rows, int 
     own.whole.logits_out = (float *)rows->problem.logits.data;
     own.whole.logits_out_stride = rows->problem.logits.stride;
     run_ctas(store_body, &own,
-             {own.whole.parts, 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories}, random,
+             {own.whole.splits, 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories}, random,
              what);
     const bool again = s.state->again != 0;
     bool any = false;

@@ -36,7 +36,7 @@ void emulate_screen_rows(const cuda_screen_rows &rows, uint64_t *random, const c
 /* Both for truncated rows, as cuda_run_screen_cut() prepares it, but without the kernels that serve
  * rows from the logits of the full pass: those logits and states go to rows' logits and row_states.
  * Returns whether all rows need these kernels. */
-bool emulate_screen_cut(const cuda_params &call, cuda_request_params *rows, int ctas,
+bool emulate_screen_cut(const cuda_params &call, cuda_truncated_params *rows, int ctas,
                         uint64_t *random, const char *what, int64_t *listed);
 
 #endif

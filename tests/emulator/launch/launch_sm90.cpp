@@ -117,7 +117,7 @@ emulated_launch emulated_launch_of(const gumbel_head &head, const gumbel_samplin
     q->with_mass = with_mass;
     own.params.inverse_cap = q->soft_cap > 0.0f ? 1.0f / q->soft_cap : 0.0f;
     own.params.tiles = (int)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
-    own.params.parts = cuda_sm90_ctas(columns, own.params.tiles, ctas);
+    own.params.splits = cuda_sm90_ctas(columns, own.params.tiles, ctas);
     /* Whether logits are stored is not known yet. */
     const int stages = std::min(cuda_sm90_stages(columns, q->sampling.num_samples, with_mass, 0),
                                 cuda_sm90_stages(columns, 1, 0, 1));
@@ -131,7 +131,7 @@ emulated_launch emulated_launch_of(const gumbel_head &head, const gumbel_samplin
 void emulate_fused(const emulated_launch &launch)
 {
     const int cluster = CUDA_SM90_CLUSTER(cuda_sm90_widths[launch.width]);
-    run(launch, fused_body, launch.params.parts, cluster, CUDA_SM90_THREADS);
+    run(launch, fused_body, launch.params.splits, cluster, CUDA_SM90_THREADS);
 }
 
 void emulate_finish(const emulated_launch &launch)

@@ -77,14 +77,14 @@ void emulate_expand_rule_drafts(const gumbel_rule_params &p, uint64_t *random, c
 void emulate_sum_draft_masses(const gumbel_rule_params &p, uint64_t *random, const char *what)
 {
     emulate<gumbel_rule_params, gumbel_sum_draft_masses>(
-        p, (p.proposal.supplied ? 1 : 2) * p.verification.rows * p.parts, CUDA_MASS_THREADS,
+        p, (p.proposal.supplied ? 1 : 2) * p.verification.rows * p.splits, CUDA_MASS_THREADS,
         CUDA_MASS_BYTES, random, what);
 }
 
 void emulate_sum_draft_residuals(const gumbel_rule_params &p, uint64_t *random, const char *what)
 {
     emulate<gumbel_rule_params, gumbel_sum_draft_residuals>(
-        p, p.verification.rows * p.parts, CUDA_MASS_THREADS, CUDA_MASS_BYTES, random, what);
+        p, p.verification.rows * p.splits, CUDA_MASS_THREADS, CUDA_MASS_BYTES, random, what);
 }
 
 argmax_effort emulate_draw_residuals(const gumbel_rule_params &p, uint64_t *random,
@@ -93,7 +93,7 @@ argmax_effort emulate_draw_residuals(const gumbel_rule_params &p, uint64_t *rand
     effort = {};
     const gumbel_draft &d = p.verification.draft;
     emulate<gumbel_rule_params, gumbel_draw_residuals>(
-        p, d.requests * p.parts, CUDA_MASS_THREADS,
+        p, d.requests * p.splits, CUDA_MASS_THREADS,
         CUDA_MASS_BYTES + (size_t)d.max_nodes * sizeof(gumbel_node), random, what);
     /* each counted by all lanes */
     return {effort.races / 32, effort.tokens / 32, effort.products / 32};
@@ -101,7 +101,7 @@ argmax_effort emulate_draw_residuals(const gumbel_rule_params &p, uint64_t *rand
 
 void emulate_start_history(const cuda_history_params &p, uint64_t *random, const char *what)
 {
-    emulate<cuda_history_params, gumbel_start_history>(p, p.slices * p.batch, CUDA_THREADS, 0,
+    emulate<cuda_history_params, gumbel_start_history>(p, p.tiles * p.batch, CUDA_THREADS, 0,
                                                        random, what);
 }
 
@@ -119,7 +119,7 @@ void emulate_best(const cuda_best_params &p, uint64_t *random, const char *what)
 
 void emulate_allow(const cuda_allow_params &p, uint64_t *random, const char *what)
 {
-    emulate<cuda_allow_params, gumbel_allow_tokens>(p, p.slices * p.problem.batch, CUDA_THREADS, 0,
+    emulate<cuda_allow_params, gumbel_allow_tokens>(p, p.tiles * p.problem.batch, CUDA_THREADS, 0,
                                                     random, what);
 }
 

@@ -9,7 +9,7 @@
 #include "drafts/rule_params.h"
 #include "cuda/common/cuda_params.h"
 #include "cuda/common/cuda_parts.h"
-#include "cuda/common/cuda_request.h"
+#include "cuda/common/cuda_truncated_params.h"
 
 /* Work of residual draws from a draft's head beyond their lists: warps that searched again, their
  * tokens, and products of the head with a token. */

@@ -20,8 +20,8 @@ void rows_body(const void *argument)
 
 void emulate_screen_rows(const cuda_screen_rows &rows, uint64_t *random, const char *what)
 {
-    run_ctas(
-        rows_body, &rows,
-        {rows.request.problem.batch, 1, CUDA_REQUEST_THREADS, CUDA_CLUSTER_SHARED_BYTES, memories},
-        random, what);
+    run_ctas(rows_body, &rows,
+             {rows.request.problem.batch, 1, CUDA_TRUNCATED_THREADS, CUDA_CLUSTER_SHARED_BYTES,
+              memories},
+             random, what);
 }

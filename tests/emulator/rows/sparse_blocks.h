@@ -6,7 +6,7 @@
 #define TESTS_EMULATOR_SPARSE_BLOCKS_H
 
 #include "cuda/policy/cuda_policy.h"
-#include "cuda/common/cuda_request.h"
+#include "cuda/common/cuda_truncated_params.h"
 #include "problems.h"
 
 extern "C" {
@@ -50,16 +50,16 @@ static std::vector<float> find_block_maxima(const gumbel_problem &q, int64_t blo
     std::vector<float> maxima((size_t)(q.batch * blocks * parts), -INFINITY);
     for (int64_t b = 0; b < q.batch; b++)
         for (int64_t token = q.first_token; token < q.end_token; token++) {
-            int64_t place = token - CUDA_REQUEST_ORIGIN(q.first_token);
-            int64_t part = place / (CUDA_REQUEST_BLOCK / parts);
-            float &peak = maxima[(size_t)(b * blocks * parts + part)];
+            int64_t place = token - CUDA_MAXIMA_ORIGIN(q.first_token);
+            int64_t part = place / (CUDA_MAXIMA_BLOCK / parts);
+            float &maximum = maxima[(size_t)(b * blocks * parts + part)];
             if (masked && !(gumbel_problem_mask(&q, b)[token / 32] >> token % 32 & 1))
                 continue;
             if (unseen && is_seen(q, b, token))
                 continue;
             float logit = logit_of(q.logits, b * q.logits.stride + token - q.first_token);
-            if (!(logit <= peak) && !std::isnan(peak))
-                peak = logit;
+            if (!(logit <= maximum) && !std::isnan(maximum))
+                maximum = logit;
         }
     return maxima;
 }
@@ -71,7 +71,7 @@ struct sparse_blocks {
                                              * not seen */
     std::vector<unsigned char> logits;      /* rows of `stride` elements, aligned in quads */
     int64_t stride;
-    std::vector<uint64_t> floors; /* [B][CUDA_THRESHOLD_WORDS], as the product leaves them */
+    std::vector<uint64_t> thresholds; /* [B][CUDA_THRESHOLD_WORDS], as the product leaves them */
 };
 
 /* Whether a product may leave out subtiles for such a request, as in the CUDA backend; clusters
@@ -102,7 +102,7 @@ static bool has_bound(const gumbel_problem &q, int64_t b)
     gumbel_row row = gumbel_problem_row(&q, b);
     const float factor = q.scale * row.inverse_temperature;
     const row_truncation cuts = cuts_of(q, b);
-    return (cuts.top_k > 0 || cuts.min_p > 0.0f) && cuts.top_k <= CUDA_REQUEST_TOP_MAX &&
+    return (cuts.top_k > 0 || cuts.min_p > 0.0f) && cuts.top_k <= CUDA_TRUNCATED_TOP_MAX &&
            !cuts.whole && !row.greedy && factor > 0x1p-50f && factor < 0x1p50f &&
            raised.repetition >= 1 && raised.frequency >= 0 && raised.presence >= 0;
 }
@@ -117,7 +117,7 @@ static float distance_of_min_p(const gumbel_problem &q, int64_t b)
 
 /* The logit that a token of row b must reach to matter, from the block maxima in `raising`; -inf if
  * all may. */
-static float bound_of_row(const cuda_request_params &p, const std::vector<float> &raising,
+static float bound_of_row(const cuda_truncated_params &p, const std::vector<float> &raising,
                           int64_t b)
 {
     const row_truncation cuts = cuts_of(p.problem, b);
@@ -187,28 +187,28 @@ static void copy_logits(sparse_blocks *sparse, const gumbel_tensor &t)
 
 /* Leaves out subtiles that cannot matter, and spoils their logits. As the product does, keeps
  * subtiles with a NaN or +inf, and keeps all if the bound comes late. */
-static sparse_blocks drop_unneeded_subtiles(const cuda_request_params &p, uint64_t *random)
+static sparse_blocks drop_unneeded_subtiles(const cuda_truncated_params &p, uint64_t *random)
 {
-    constexpr int64_t parts = CUDA_REQUEST_SUBTILES, size = CUDA_REQUEST_SUBTILE;
+    constexpr int64_t parts = CUDA_SUBTILES, size = CUDA_SUBTILE;
     const gumbel_problem &q = p.problem;
     sparse_blocks sparse = {};
     std::vector<float> maxima = find_block_maxima(q, p.blocks, true, false, parts);
     sparse.unseen_block_maxima = find_block_maxima(q, p.blocks, true, true);
     sparse.stored_subtiles.resize((size_t)(p.blocks * 32));
-    sparse.floors.assign((size_t)(q.batch * CUDA_THRESHOLD_WORDS), 0);
-    sparse.floors[1] = 7; /* number of CTAs of the product that have started */
-    const int64_t origin = CUDA_REQUEST_ORIGIN(q.first_token);
+    sparse.thresholds.assign((size_t)(q.batch * CUDA_THRESHOLD_WORDS), 0);
+    sparse.thresholds[1] = 7; /* number of CTAs of the product that have started */
+    const int64_t origin = CUDA_MAXIMA_ORIGIN(q.first_token);
     copy_logits(&sparse, q.logits);
     drop_masked_logits(&sparse, q);
     for (int64_t b = 0; b < q.batch; b++) {
         float bound = bound_of_row(p, sparse.unseen_block_maxima, b);
-        sparse.floors[(size_t)(b * CUDA_THRESHOLD_WORDS)] = pack_row_bound(&bound);
+        sparse.thresholds[(size_t)(b * CUDA_THRESHOLD_WORDS)] = pack_row_bound(&bound);
         bool odd = false; /* a random whole block */
         for (int64_t i = 0; i < p.blocks * parts; i++) {
             const int64_t from = origin + i * size;
-            const float peak = maxima[(size_t)(b * p.blocks * parts + i)];
+            const float maximum = maxima[(size_t)(b * p.blocks * parts + i)];
             odd = i % parts == 0 ? one_in(random, 9) : odd;
-            if (odd || !(peak < bound))
+            if (odd || !(maximum < bound))
                 sparse.stored_subtiles[(size_t)(i / parts * 32 + b)] |= (uint8_t)(1 << i % parts);
             else
                 spoil_logits(&sparse, q, b, from, from + size, one_in(random, 2));
@@ -217,14 +217,14 @@ static sparse_blocks drop_unneeded_subtiles(const cuda_request_params &p, uint64
     return sparse;
 }
 
-static void hand_over(sparse_blocks *sparse, cuda_request_params *p)
+static void hand_over(sparse_blocks *sparse, cuda_truncated_params *p)
 {
     p->problem.logits.data = sparse->logits.data();
     p->problem.logits.stride = sparse->stride;
     p->stored_subtiles = sparse->stored_subtiles.data();
     p->unseen_block_maxima =
         p->problem.request & GUMBEL_REQUEST_PENALTIES ? sparse->unseen_block_maxima.data() : NULL;
-    p->row_thresholds = sparse->floors.data();
+    p->row_thresholds = sparse->thresholds.data();
 }
 
 #endif

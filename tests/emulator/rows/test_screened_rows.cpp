@@ -7,7 +7,7 @@
 #include "launch_screen.h"
 #include "launch_sm90.h"
 #include "launch_cluster.h"
-#include "request_rows.h"
+#include "truncated_rows.h"
 #include "tables.h"
 
 namespace
@@ -131,10 +131,10 @@ gumbel_logits logits_of(const problem &generated, table *logits)
 }
 
 /* The request from logits that serves the fallback rows. */
-cuda_request_params rows_of(const gumbel_problem &whole, table *logits, const gumbel_output &output,
-                            std::vector<int32_t> *states)
+cuda_truncated_params rows_of(const gumbel_problem &whole, table *logits,
+                              const gumbel_output &output, std::vector<int32_t> *states)
 {
-    cuda_request_params p = {};
+    cuda_truncated_params p = {};
     p.problem = whole;
     p.problem.hidden_size = 0;
     p.problem.logits =
@@ -197,12 +197,12 @@ bool passes(int index, gumbel_device *cpu, counts *all)
     own.params.output = output;
     own.params.row_thresholds = floors;
     own.params.tag = 1 + 3 * (uint64_t)index;
-    cuda_request_params p = rows_of(own.params.problem, &found, output, &states);
+    cuda_truncated_params p = rows_of(own.params.problem, &found, output, &states);
     int64_t listed = 0;
     const bool again = emulate_screen_cut(own.params, &p, ctas, &random, what, &listed);
     if (again) {
-        p.parts = CUDA_REQUEST_CLUSTER;
-        p.chunk = cuda_cluster_slice(tokens);
+        p.splits = CUDA_CLUSTER_CTAS;
+        p.split_size = cuda_cluster_slice(tokens);
         good &= same_bits(found, logits);
         emulate_cluster(p, 1 + random_below(&random, (uint32_t)plan.batch), &random, what);
     }

@@ -7,7 +7,7 @@
 #include "launch_screen.h"
 #include "launch_sm90.h"
 #include "launch_cluster.h"
-#include "request_rows.h"
+#include "truncated_rows.h"
 
 extern "C" {
 #include "stale_weights.h"
@@ -121,7 +121,7 @@ bool draw_stale(emulated_launch &own, const gumbel_output &output, bool is_cut, 
     const int64_t stride = (q.vocab + 3) / 4 * 4;
     const void *logits = guard_copy(f, NULL, (size_t)(q.batch * stride) * sizeof(float), 1);
     std::vector<int32_t> states((size_t)q.batch, 7);
-    cuda_request_params p = {};
+    cuda_truncated_params p = {};
     p.problem = q;
     p.problem.hidden_size = 0;
     p.problem.logits = tensor_of(logits, GUMBEL_FLOAT32, q.batch, q.vocab, stride);
@@ -129,8 +129,8 @@ bool draw_stale(emulated_launch &own, const gumbel_output &output, bool is_cut, 
     p.row_states = states.data();
     if (!emulate_screen_cut(own.params, &p, ctas, random, what, &listed))
         return false;
-    p.parts = CUDA_REQUEST_CLUSTER;
-    p.chunk = cuda_cluster_slice(q.end_token - q.first_token);
+    p.splits = CUDA_CLUSTER_CTAS;
+    p.split_size = cuda_cluster_slice(q.end_token - q.first_token);
     emulate_cluster(p, 1 + random_below(random, (uint32_t)q.batch), random, what);
     return true;
 }

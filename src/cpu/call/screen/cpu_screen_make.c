@@ -39,7 +39,7 @@ static void make_block(screen_maker *m, int64_t block)
     }
     ((gumbel_screen_block *)(void *)(m->screen + m->parts.bounds))[block] = rows.bound;
     raise_maximum(&m->error, rows.bound.error);
-    raise_maximum(&m->weight, rows.weight_most);
+    raise_maximum(&m->weight, rows.max_weight_norm);
 }
 
 static void make_claimed_blocks(void *argument, int32_t thread)

@@ -3,13 +3,12 @@
  * Candidates of the Hopper kernel: tokens that passed their block's bound. The consumers append
  * them to a list of the CTA, and the service warps score them during the next product, when they
  * are idle: exact noise takes some 600 instructions however few lanes run them. A candidate that
- * does not fit the list is scored at once by the consumer. The best token of a draw is replaced as
- * a whole.
+ * does not fit the list is scored at once by the consumer. A 128-bit compare-and-swap replaces the
+ * best token of a draw.
  *
- * HAZARDS  Consumers append between their wait for `served` and their arrival at `drawn`. The
- *        service warps wait for `drawn`, score, and empty the list before they arrive at the next
- *        `served`, whichever consumer's. Tiles are drawn from one after the other, so one list
- *        serves two consumers.
+ * HAZARDS  A consumer appends between its wait for `served` and its arrival at `drawn`. The service
+ *        warps wait for `drawn`, then score and empty the list, then arrive at the next `served` of
+ *        either consumer. Only one consumer draws at a time, so one list serves both.
  */
 #ifndef GUMBEL_CUDA_CANDIDATES_SM90_CUH
 #define GUMBEL_CUDA_CANDIDATES_SM90_CUH

@@ -102,7 +102,7 @@ template <int n, class call> class sm90_epilogue
             const float sum = sm90_choose_sum(v, at);
             bool have = mask != 0;
             if (have && !(sum < INFINITY)) /* passes even with nothing to draw */
-                have = from[sm90_bound_place<n>(lane, at / 4 * 2 + at % 2)].least < INFINITY;
+                have = from[sm90_bound_place<n>(lane, at / 4 * 2 + at % 2)].min_sum < INFINITY;
             candidates.add(have, sum, place + ((at & 12) << 1 | (at & 1) | (at & 2) << 7));
             mask &= mask - 1;
         }

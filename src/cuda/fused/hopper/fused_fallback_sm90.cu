@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The full pass behind a draw with a screen, launched in any case, as the host does not wait to
- * learn whether the screen determined the draw. `gumbel_fused_fallback_*` draws a plain call anew;
- * its samples have columns of their own and its rows may have masks. `gumbel_store_fallback_*`
- * serves truncated rows: it stores the logits of all rows. If nothing has to be done, every CTA
- * reads one flag, or the flags of the rows, and exits.
+ * The full pass after a draw with a screen. The host always launches it, because it does not wait
+ * to learn whether the screen determined the draw. `gumbel_fused_fallback_*` draws a plain call
+ * anew; its samples have columns of their own and its rows may have masks.
+ * `gumbel_store_fallback_*` serves truncated rows: it stores the logits of all rows. If the screen
+ * determined all rows, every CTA reads one flag, or the flags of the rows, and exits.
  */
 #include "cuda/fused/hopper/fused_sm90.cuh"
 

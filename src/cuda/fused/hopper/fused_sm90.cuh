@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the fused draw on Hopper (eq. 1 to 4; FlashSampling, Algorithm 2). For a request, the
- *        kernel stores logits instead: all of them, or those above a bound (bound_sm90.cuh), and
- *        the maximum of each tile and row. There is a kernel for each dtype, width and case of a
- *        call (case_sm90.cuh).
+ * WHAT   the fused draw on Hopper (eq. 1 to 4; FlashSampling, Algorithm 2). For rows with
+ *        transforms or truncation, the kernel stores logits instead: all of them, or those above a
+ *        bound (bound_sm90.cuh), and the maximum of each tile and row. There is a kernel for each
+ *        dtype, width and case of a call (case_sm90.cuh).
  * COST   2 V D bytes of weights, read once; 2 V D B flops on the tensor cores. On an H200 these run
  *        at 4.6 TB/s and 790 TFLOP/s.
  * MAP    one persistent CTA of three warpgroups a multiprocessor. Two warpgroups multiply and draw,
@@ -16,26 +16,26 @@
  *        of each of its columns, a warp sixteen, which mostly lie in one block of noise.
  * SMEM   a ring of stages, each of 128 x 64 weights (16 KiB) and N x 64 hidden states (128 N
  *        bytes), both in 128-byte swizzle; then the arrays of shared_sm90.cuh.
- * SYNC   full[s]: the producer's one arrival and the bytes of the stage. empty[s]: one arrival of
- *        each warpgroup of a consumer, of all CTAs of a cluster, when the products that read the
- *        stage are done; no CTA exits before the others, since these arrive at its barriers. For
- *        each consumer:
- *        served      the service warps arrive when the bounds of a tile are written: in the CTA's
- *                    first tile, the words that thresholds are computed from; if logits are stored
- *                    by bounds, the bounds of rows and their masks.
- *        drawn       all threads of the consumer arrive when bounds may change and the tile's
- *                    candidates may be scored.
- *        multiplied  the other consumer may start its product.
- *        summed      the other consumer may add its masses.
- *        A named barrier orders the consumer's own threads: writes of each turn's maxima before
- *        their reads, and those before the writes two turns later; in the first tile, the stored
- *        sums before the thresholds, and these before the draw. The service warps wait for `drawn`
- *        of every tile before they arrive at `served` of the next one, whichever consumer has it.
- *        Between the two they own bounds, thresholds, best tokens and the list of candidates;
- *        otherwise the consumer does. The last CTA finishes a plain call (finish_sm90.cuh); another
- *        launch finishes other calls. Up to 64 columns the kernel may start while the launch before
- *        it ends, and prefetches its first weights until then; it lets the next launch start after
- *        its last copy.
+ * SYNC   full[s]: a consumer waits for the producer, which arrives once, and for the bytes of the
+ *        stage. empty[s]: the producer waits for the consumers; each of their warpgroups, in all
+ *        CTAs of the cluster, arrives when its products have read the stage. No CTA exits before
+ *        the others of its cluster, because they arrive at its barriers. For each consumer:
+ *        served      the consumer waits for the service warps, which arrive when they have written
+ *                    the bounds of a tile: in the CTA's first tile, the words that thresholds are
+ *                    computed from; if logits are stored by bounds, the rows' bounds and masks.
+ *        drawn       the service warps wait for all threads of the consumer, which arrive when
+ *                    bounds may change and the tile's candidates may be scored.
+ *        multiplied  the other consumer waits to start its product.
+ *        summed      the other consumer waits to add its masses.
+ *        At a named barrier the threads of a consumer wait for each other: between writing the
+ *        maxima of a turn and reading them, which also separates these reads from the writes two
+ *        turns later; and in the first tile, between storing sums, setting thresholds and drawing.
+ *        The service warps wait for `drawn` of every tile before they arrive at `served` of the
+ *        next one, whichever consumer has it. Between the two they own bounds, thresholds, best
+ *        tokens and the list of candidates; otherwise the consumer does. The last CTA finishes a
+ *        plain call (finish_sm90.cuh); another launch finishes other calls. Up to 64 columns the
+ *        kernel may start while the previous launch ends, and prefetches its first weights until
+ *        then; it lets the next launch start after its last copy.
  * NUMERICS  a dot product is summed 16 elements a wgmma, in the order of D, whatever N: token,
  *        score and log-normaliser do not depend on the batch.
  */
@@ -53,8 +53,8 @@
 namespace
 {
 
-/* Copies the hidden states of a stage, from column x on: with `multicast`, this CTA's part to all
- * CTAs of its cluster, else all parts to this CTA. */
+/* Copies the hidden states of a stage, from column x on: with `multicast`, this CTA's share of the
+ * rows to all CTAs of its cluster; otherwise all rows to this CTA. */
 template <int n>
 __device__ __forceinline__ void copy_hidden(unsigned char *to, const CUtensorMap *hidden, int x,
                                             bool multicast, uint64_t *arrived, uint64_t policy)
@@ -71,8 +71,8 @@ __device__ __forceinline__ void copy_hidden(unsigned char *to, const CUtensorMap
 }
 
 /* Prefetches the weights of the first stages to L2 before the previous launch has ended. The
- * prefetch is safe even if that launch writes these weights: all writes meet in L2. Behind a norm
- * this saves 0.3 to 1%. */
+ * prefetch is safe even if that launch writes these weights: all writes meet in L2. After a
+ * normalization kernel this saves 0.3 to 1%. */
 __device__ __forceinline__ void fetch_weights(const cuda_params &p, const CUtensorMap *weight)
 {
     const int tile = blockIdx.x, stages = min(p.stages, sm90_depths(p));
@@ -107,8 +107,8 @@ __device__ void produce_stages(const cuda_params &p, const CUtensorMap *weight,
 /* Half a tile of weights, in units of matrix descriptors. */
 constexpr uint32_t kHalfTile = SM90_WEIGHT_BYTES / 2 / 16;
 
-/* Reports to the producers that fill a stage that this warpgroup has read it: to each CTA of the
- * cluster, or as often to this CTA. */
+/* Arrives at empty[s] once this warpgroup has read the stage: in each CTA of the cluster, or as
+ * many times in this CTA alone. */
 template <int n>
 __device__ __forceinline__ void release_stage(const shared_sm90<n> &shared, int stage, bool to_all)
 {

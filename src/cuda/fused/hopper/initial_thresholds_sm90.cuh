@@ -5,9 +5,9 @@
  * hold the sums of these tokens store them, and the thread that owns a draw raises the draw's
  * threshold to the best of these scores, and to the thresholds of other CTAs.
  *
- * If no other CTA has a better token of a row, all 64 tokens of a block pass. Once k CTAs have
- * published, this happens in one of k rows; so a warp that owns draws polls until its CTA leads in
- * few of them.
+ * A CTA leads in a row if no other CTA has published a better token; then all 64 tokens of a block
+ * pass. Once k CTAs have published, a CTA leads in one of k rows. A warp that owns draws therefore
+ * polls until its CTA leads in few of its rows.
  */
 #ifndef GUMBEL_CUDA_INITIAL_THRESHOLDS_SM90_CUH
 #define GUMBEL_CUDA_INITIAL_THRESHOLDS_SM90_CUH
@@ -19,9 +19,10 @@
 /* One CTA in this many publishes its thresholds at once: if all CTAs did, they would queue for 15
  * us on one address. The others publish a threshold that exceeds the shared one. */
 #define SM90_EARLY_PUBLISHERS 8
-/* Nanoseconds between polls of the shared thresholds; the maximal number of polls, as CTAs end
- * their first tiles 3 us apart; and the number of a warp's rows in which the CTA may still lead: it
- * expects to lead in a quarter of a row once 132 CTAs have published. */
+/* Nanoseconds between polls of the shared thresholds; the maximum number of polls, as CTAs end
+ * their first tiles up to 3 us apart; and the number of a warp's rows in which the CTA may still
+ * lead when polling ends. Once 132 CTAs have published, a CTA leads in a quarter of a row on
+ * average. */
 #define SM90_EXCHANGE_BACKOFF 200
 #define SM90_EXCHANGE_POLLS   6
 #define SM90_EXCHANGE_LEADS   1

@@ -166,9 +166,9 @@ template <int n, class call> class tile_logits
     /* Index in the tile of this warp's subtile of a half. */
     __device__ __forceinline__ int subtile_of_half(int half) const
     {
-        static_assert(CUDA_REQUEST_BLOCK == CUDA_SM90_TILE && CUDA_REQUEST_SUBTILE == 64 / 4,
+        static_assert(CUDA_MAXIMA_BLOCK == CUDA_SM90_TILE && CUDA_SUBTILE == 64 / 4,
                       "a warp has one subtile of each half");
-        return thread / 32 + half * (64 / CUDA_REQUEST_SUBTILE);
+        return thread / 32 + half * (64 / CUDA_SUBTILE);
     }
 
     /* The first of the thread's two tokens. */
@@ -266,11 +266,11 @@ template <int n, class call> class tile_logits
     __device__ __forceinline__ uint32_t subtiles_reaching(int column, int copy) const
     {
         const float *maxima = shared.maxima_of_consumer(own_consumer.index, copy) + column;
-        const float least = shared.thresholds[column];
+        const float bound = shared.thresholds[column];
         uint32_t subtiles = 0;
 #pragma unroll
-        for (int i = 0; i < CUDA_REQUEST_SUBTILES; i++)
-            subtiles |= (uint32_t) !(maxima[i * n] < least) << i;
+        for (int i = 0; i < CUDA_SUBTILES; i++)
+            subtiles |= (uint32_t) !(maxima[i * n] < bound) << i;
         return subtiles;
     }
 
@@ -312,7 +312,7 @@ template <int n, class call> class tile_logits
         const float *maxima = shared.maxima_of_consumer(own_consumer.index, turn) + column;
         float largest = maxima[0];
 #pragma unroll
-        for (int subtile = 1; subtile < CUDA_REQUEST_SUBTILES; subtile++)
+        for (int subtile = 1; subtile < CUDA_SUBTILES; subtile++)
             largest = ptx_max_nan(largest, maxima[subtile * n]);
         return largest;
     }

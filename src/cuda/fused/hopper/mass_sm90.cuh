@@ -101,18 +101,18 @@ template <int n> class tile_mass
     __device__ __forceinline__ uint32_t add_interleaved(const sums &sum, int first) const
     {
         const bool mine = lane / 4 < 2 * groups;
-        float part[interleaved][2 * groups];
+        float partial[interleaved][2 * groups];
         uint32_t pending = 0;
 #pragma unroll
         for (int i = 0; i < interleaved; i++)
-            sum_lane(sums_of(sum, first + i), first + i, part[i]);
+            sum_lane(sums_of(sum, first + i), first + i, partial[i]);
 #pragma unroll
         for (int i = 0; i < interleaved; i++)
-            sm90_join_lanes(part[i], lane, [](float a, float b) { return a + b; });
+            sm90_join_lanes(partial[i], lane, [](float a, float b) { return a + b; });
 #pragma unroll
         for (int i = 0; i < interleaved; i++)
-            if (mine && part[i][0] < 0x1p12f)
-                own_mass(first + i)->y += part[i][0];
+            if (mine && partial[i][0] < 0x1p12f)
+                own_mass(first + i)->y += partial[i][0];
             else if (mine)
                 pending |= 1u << i;
         return pending;
@@ -120,27 +120,27 @@ template <int n> class tile_mass
 
     /* Sums a lane's tokens of each of a set's columns. */
     __device__ __forceinline__ void sum_lane(const float *v, int set,
-                                             float (&part)[2 * groups]) const
+                                             float (&partial)[2 * groups]) const
     {
 #pragma unroll
         for (int k = 0; k < 2 * groups; k++) {
             int column = sm90_column(lane, k), at = sm90_sum_index(k);
             float by = shared.draws[first_column(set) + column].inverse_temperature * LOG2E;
             float from = -LOG2E * masses_of(set)[column].x;
-            part[k] = ptx_exp2(fmaf(v[at] * scale, by, from)) +
-                      ptx_exp2(fmaf(v[at + 2] * scale, by, from));
+            partial[k] = ptx_exp2(fmaf(v[at] * scale, by, from)) +
+                         ptx_exp2(fmaf(v[at + 2] * scale, by, from));
         }
     }
 
     /* The second pass, for the lanes whose column is pending. */
     __device__ __forceinline__ void add_raised(const float *v, int set, bool pending) const
     {
-        float part[2 * groups];
+        float partial[2 * groups];
         pending = raise_reference(v, first_column(set), own_mass(set), pending);
-        sum_lane(v, set, part);
-        sm90_join_lanes(part, lane, [](float a, float b) { return a + b; });
+        sum_lane(v, set, partial);
+        sm90_join_lanes(partial, lane, [](float a, float b) { return a + b; });
         if (pending)
-            own_mass(set)->y += part[0];
+            own_mass(set)->y += partial[0];
     }
 
     /* Makes the pending masses relative to the largest z so far. A column without a finite z is no

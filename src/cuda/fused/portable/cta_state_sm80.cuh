@@ -26,7 +26,7 @@ struct __align__(16) row_state
 {
     float threshold; /* at first only -inf is lower */
     float inverse_temperature;
-    float reaches[kWarps]; /* each warp's own: noise bound of its slab's block, packed */
+    float reaches[kWarps]; /* each warp's own: noise bound of its warp tile's block, packed */
     draw_philox philox;
 };
 static_assert(sizeof(row_state) == 48, "the stride that keeps lanes out of each other's banks");

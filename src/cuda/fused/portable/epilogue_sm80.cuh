@@ -13,9 +13,9 @@
 namespace
 {
 
-/* The draw from one slab, split into items that are interleaved with the steps of the next tile's
- * product. Its y are those of eq. 2: scaled, soft-capped, -inf for tokens that do not count. An
- * item processes `groups` groups of columns; k counts the lane's columns among them. Registers
+/* The draw from one warp tile, split into items that are interleaved with the steps of the next
+ * tile's product. Its y are those of eq. 2: scaled, soft-capped, -inf for tokens that do not count.
+ * An item processes `groups` groups of columns; k counts the lane's columns among them. Registers
  * cannot be indexed, and code for every group would overflow the instruction cache, so y rotates
  * between items. */
 template <int n> struct sm80_epilogue {
@@ -25,7 +25,7 @@ template <int n> struct sm80_epilogue {
     const cuda_params &p;
     const cta_state t; /* with the warp's own keys, zs and masses */
     const int columns, samples, lane;
-    uint32_t token; /* the lane's first in the slab, a multiple of 4 */
+    uint32_t token; /* the lane's first in the warp tile, a multiple of 4 */
 
     /* Index of the state of the lane's k-th column in a round, and a sample. */
     __device__ __forceinline__ int state_index(int round, int k, int sample) const
@@ -33,7 +33,7 @@ template <int n> struct sm80_epilogue {
         return (8 * (groups * round + k / 2) + 2 * (lane & 3) + k % 2) * samples + sample;
     }
 
-    /* Computes the noise bounds of the slab's block for all columns and samples; by the warp,
+    /* Computes the noise bounds of the warp tile's block for all columns and samples; by the warp,
      * before it raises thresholds or draws. */
     __device__ __forceinline__ void make_reaches() const
     {
@@ -103,8 +103,9 @@ template <int n> struct sm80_epilogue {
                                                    int64_t end) const
     {
         const gumbel_problem &q = p.problem;
-        uint32_t slab = token - 4 * (lane / 4);
-        bool rare = q.bias.data || q.soft_cap != 0.0f || slab < first || slab + kSlab > end;
+        uint32_t warp_tile = token - 4 * (lane / 4);
+        bool rare =
+            q.bias.data || q.soft_cap != 0.0f || warp_tile < first || warp_tile + kWarpTile > end;
         if (rare)
             prepare_rare(sum, first, end);
         else
@@ -140,7 +141,7 @@ template <int n> struct sm80_epilogue {
         }
     }
 
-    /* Raises thresholds to lower bounds of this slab's scores: the first tile starts without a
+    /* Raises thresholds to lower bounds of this warp tile's scores: the first tile starts without a
      * threshold, and every token would pass. */
     __device__ __forceinline__ void raise_initial(float (&y)[n / 8][8], int round, int sample) const
     {

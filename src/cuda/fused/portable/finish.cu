@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_FINISH_THREADS)
     finish_draw(p, blockIdx.x, p.problem.with_mass != 0);
 }
 
-/* The summary of the lane whose index differs in `bit`. */
+/* The summary of the lane whose index differs from this lane's in `bit`. */
 static __device__ __forceinline__ gumbel_summary other_summary(const gumbel_summary &own, int bit)
 {
     constexpr int words = sizeof own / sizeof(uint32_t);
@@ -36,7 +36,7 @@ static __device__ gumbel_summary merge_any(const cuda_params &p, int64_t at)
 {
     gumbel_summary own;
     gumbel_summary_empty(&own);
-    for (int32_t i = threadIdx.x; i < p.parts; i += 32)
+    for (int32_t i = threadIdx.x; i < p.splits; i += 32)
         gumbel_summary_merge_any(&own, &p.summaries[i * (int64_t)gridDim.x + at]);
     for (int bit = 16; bit > 0; bit /= 2) {
         gumbel_summary other = other_summary(own, bit);

@@ -13,9 +13,10 @@
  * SMEM   a ring of 3 or 4 stages, each with 128 bytes of 128 weight rows (16 KiB) and of n hidden
  *        states (128 n bytes; 256 n with mixed dtypes); 104 bytes a column and sample; with the
  *        mass, 192 bytes a column.
- * SYNC   one __syncthreads() a stage: all warps see the stage, and all have read the stage that is
- *        overwritten next. These barriers also separate the items of the draw: no interval between
- *        two of them both writes and reads a threshold or the value it will be raised to.
+ * SYNC   one __syncthreads() a stage: every warp waits until all copies of the stage have arrived,
+ *        and until all warps have read the stage that is overwritten next. These barriers also
+ *        separate the items of the draw: no interval between two of them both writes and reads a
+ *        threshold or the value it will be raised to. No CTA waits for another.
  * NUMERICS  a dot product is summed 16 elements an mma (float32: one an fma), in the order of D;
  *        with mixed dtypes in the CPU's order (docs/maths.md, section 4), to the same bits. Masses
  *        of 32 tokens are added exactly. Nothing depends on n, the batch or the grid.
@@ -109,13 +110,14 @@ __device__ __forceinline__ void sink_sums(const float (&sum)[n / 8][8], uint32_t
         *never = 0;
 }
 
-/* First token of a CTA's range of the vocabulary: even ranges in units of slabs, by global ids. */
-__device__ __forceinline__ int64_t range_begin(const cuda_params &p, int part)
+/* First token of a CTA's range of the vocabulary: even ranges in units of warp tiles, by global
+ * ids. */
+__device__ __forceinline__ int64_t range_begin(const cuda_params &p, int split)
 {
-    int64_t origin = p.problem.first_token / kSlab * kSlab;
-    uint32_t slabs = (uint32_t)((p.problem.end_token - origin + kSlab - 1) / kSlab);
-    uint32_t each = slabs / (uint32_t)p.parts, more = slabs % (uint32_t)p.parts;
-    return origin + (int64_t)(each * part + min((uint32_t)part, more)) * kSlab;
+    int64_t origin = p.problem.first_token / kWarpTile * kWarpTile;
+    uint32_t warp_tiles = (uint32_t)((p.problem.end_token - origin + kWarpTile - 1) / kWarpTile);
+    uint32_t each = warp_tiles / (uint32_t)p.splits, more = warp_tiles % (uint32_t)p.splits;
+    return origin + (int64_t)(each * split + min((uint32_t)split, more)) * kWarpTile;
 }
 
 /* The draw from a tile as a sequence of items: in the first tile, initial thresholds; exchange of
@@ -136,7 +138,7 @@ template <int n> struct draw_items {
                sm80_epilogue<n>::rounds * (samples + with_mass) + 1;
     }
 
-    /* `active`: the warp has a slab of the tile. */
+    /* `active`: the warp has a warp tile of the tile. */
     __device__ __forceinline__ void run_item(float (&y)[n / 8][8], int item, bool first,
                                              bool active) const
     {
@@ -187,8 +189,8 @@ template <int n, class product> __device__ __forceinline__ void run_fused_sm80(c
     bool skips_draw = p.multiply_only || p.logits_out;
     /* Each turn multiplies a tile and draws from the one before. */
     for (int64_t tile = begin; tile < end + kTile; tile += kTile) {
-        int64_t slab = tile + warp * kSlab;
-        bool active = slab < end, first = tile == begin + kTile;
+        int64_t warp_tile = tile + warp * kWarpTile;
+        bool active = warp_tile < end, first = tile == begin + kTile;
         int steps = tile < end ? depths : 0;
         int items = tile == begin || skips_draw ? 0 : draw.item_count(first);
         if (tile + kTile >= end)
@@ -205,7 +207,7 @@ template <int n, class product> __device__ __forceinline__ void run_fused_sm80(c
                 now = now + 1 == sizes::stages ? 0 : now + 1;
             }
             if (k < items)
-                draw.run_item(y, k, first, slab - kTile < end);
+                draw.run_item(y, k, first, warp_tile - kTile < end);
         }
         float sum[n / 8][8];
         sums.finish(sum);
@@ -213,7 +215,7 @@ template <int n, class product> __device__ __forceinline__ void run_fused_sm80(c
             sink_sums<n>(sum, t.raised);
         if (!active)
             continue; /* y keeps the values for the remaining items */
-        epilogue.token = (uint32_t)slab + 4 * (lane / 4);
+        epilogue.token = (uint32_t)warp_tile + 4 * (lane / 4);
         if (p.logits_out)
             epilogue.store_logits(sum, q.first_token, end);
 #pragma unroll

@@ -4,10 +4,11 @@
  *        not serve: any mix of dtypes, any V, D, stride and shard, on any GPU.
  * COST   weights are read once for every 4 rows of the batch, mostly from L2; every token is
  *        scored.
- * MAP    a CTA takes 4 batch rows through a chunk of the vocabulary, 64 tokens at a time. 16
+ * MAP    a CTA takes 4 batch rows through a split of the vocabulary, 64 tokens at a time. 16
  *        threads compute a dot product; then a warp a row and sample scores the 64 tokens.
  * SMEM   [4][64] transformed logits; the largest z, mass and flags of each row's block.
- * SYNC   three __syncthreads() a block: logits are written, masses are written, both are read.
+ * SYNC   three __syncthreads() a block of tokens: all threads wait until the logits are written,
+ *        until the masses are written, and until both are read.
  * NUMERICS  the order of every sum is the CPU's (docs/maths.md, sections 4 and 5): the same bits.
  */
 #include "core/row.h"
@@ -164,12 +165,12 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     __shared__ block b;
     const gumbel_problem &q = p.problem;
     int64_t groups = (q.batch + kRows - 1) / kRows;
-    int64_t part = blockIdx.x / groups, first = blockIdx.x % groups * kRows;
+    int64_t split = blockIdx.x / groups, first = blockIdx.x % groups * kRows;
     int rows = (int)(q.batch - first < kRows ? q.batch - first : kRows);
     int samples = q.sampling.num_samples, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + part * p.chunk;
-    int64_t end = begin + p.chunk < q.end_token ? begin + p.chunk : q.end_token;
-    gumbel_summary *out = p.summaries + (part * q.batch + first) * samples;
+    int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + split * p.split_size;
+    int64_t end = begin + p.split_size < q.end_token ? begin + p.split_size : q.end_token;
+    gumbel_summary *out = p.summaries + (split * q.batch + first) * samples;
 
     if (threadIdx.x < rows)
         b.rows[threadIdx.x] = gumbel_problem_row(&q, first + threadIdx.x);

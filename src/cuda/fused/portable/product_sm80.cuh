@@ -22,12 +22,12 @@ namespace
 {
 
 constexpr int kTile = CUDA_SM80_TILE, kThreads = CUDA_SM80_THREADS, kWarps = kThreads / 32;
-constexpr int kSlab = CUDA_SM80_SLAB; /* tokens of a tile that a warp takes */
-constexpr int kDepth = 128;           /* bytes of a row in a stage */
+constexpr int kWarpTile = CUDA_SM80_WARP_TILE; /* tokens of a tile that a warp takes */
+constexpr int kDepth = 128;                    /* bytes of a row in a stage */
 constexpr int kVectors = kDepth / 16;
 constexpr int kRowsAtOnce = kThreads / kVectors; /* rows that the CTA copies at once */
-static_assert(kSlab * kWarps == kTile, "a tile is a slab of each warp");
-static_assert(kSlab == 32, "a lane takes four of the tokens of two 16-row products");
+static_assert(kWarpTile * kWarps == kTile, "a tile is a warp tile of each warp");
+static_assert(kWarpTile == 32, "a lane takes four of the tokens of two 16-row products");
 static_assert(kRowsAtOnce == 16, "the swizzle of a thread's rows is written for this");
 
 template <int n, int ratio> struct stage_layout {
@@ -159,7 +159,7 @@ template <int n> struct plain_sums {
     }
 };
 
-/* The product of a warp's slab with one stage. */
+/* The product of a warp's warp tile with one stage. */
 template <bool half> struct product_16bit {
     static constexpr int size = 2, ratio = 1;
     template <int n> using sums = plain_sums<n>;
@@ -169,8 +169,8 @@ template <bool half> struct product_16bit {
     static __device__ __forceinline__ void add(plain_sums<n> &sum, uint32_t stage, int64_t)
     {
         int lane = threadIdx.x % 32, row = lane % 8;
-        uint32_t slab = stage + threadIdx.x / 32 * kSlab * kDepth;
-        uint32_t weights = slab + (4 * row + (lane / 8 & 1)) * kDepth;
+        uint32_t warp_tile = stage + threadIdx.x / 32 * kWarpTile * kDepth;
+        uint32_t weights = warp_tile + (4 * row + (lane / 8 & 1)) * kDepth;
         uint32_t hidden = stage + kTile * kDepth + row * kDepth;
 #pragma unroll
         for (int pair = 0; pair < kVectors / 4; pair++) {
@@ -206,7 +206,7 @@ struct product_32bit {
     static __device__ __forceinline__ void add(plain_sums<n> &sum, uint32_t stage, int64_t)
     {
         int g = threadIdx.x % 32 / 4, column = 2 * (threadIdx.x % 4);
-        uint32_t weights = stage + (threadIdx.x / 32 * kSlab + 4 * g) * kDepth;
+        uint32_t weights = stage + (threadIdx.x / 32 * kWarpTile + 4 * g) * kDepth;
         uint32_t hidden = stage + kTile * kDepth + column * kDepth;
 #pragma unroll 2
         for (int vector = 0; vector < kVectors; vector++) {
@@ -269,7 +269,7 @@ template <bool half> struct product_mixed {
     static constexpr int size = 2, ratio = 2;
     template <int n> using sums = canonical_sums;
 
-    /* `remaining` elements of the rows are in this stage and later ones. A chunk of 32 without any
+    /* `remaining` elements of the rows are in this stage and later ones. A half of 32 without any
      * of them is skipped: adding zeros could turn -0 to +0. */
     template <int n>
     static __device__ __forceinline__ void add(canonical_sums &sum, uint32_t stage,
@@ -277,13 +277,13 @@ template <bool half> struct product_mixed {
     {
         static_assert(n == 8, "there is one group of columns");
         int g = threadIdx.x % 32 / 4, column = 2 * (threadIdx.x % 4);
-        uint32_t weights = stage + (threadIdx.x / 32 * kSlab + 4 * g) * kDepth;
+        uint32_t weights = stage + (threadIdx.x / 32 * kWarpTile + 4 * g) * kDepth;
         uint32_t hidden = stage + kTile * kDepth + column * kDepth * ratio;
 #pragma unroll 1
-        for (int chunk = 0; chunk < 2 && 32 * chunk < remaining; chunk++)
+        for (int half = 0; half < 2 && 32 * half < remaining; half++)
 #pragma unroll
             for (int c = 0; c < 4; c++)
-                add_vector(sum, weights, hidden, g, column, 4 * chunk, c);
+                add_vector(sum, weights, hidden, g, column, 4 * half, c);
     }
 
   private:

@@ -10,7 +10,7 @@
 #define GUMBEL_CUDA_SCREEN_PARAMS_H
 
 #include "cuda/common/cuda_params.h"
-#include "cuda/common/cuda_request.h"
+#include "cuda/common/cuda_truncated_params.h"
 #include "cuda/policy/screen_policy.h"
 
 typedef struct cuda_screen_params {
@@ -41,7 +41,7 @@ typedef struct cuda_screen_params {
 
 /* Arguments of the kernel that draws truncated rows, each from its listed tokens. */
 typedef struct cuda_screen_rows {
-    cuda_request_params request; /* its row_states: served, or for a later launch to serve */
+    cuda_truncated_params request; /* its row_states: served, or for a later launch to serve */
     const cuda_screen_state *state;
     const cuda_screen_exact *exact;
     const uint64_t *row_thresholds; /* [B][CUDA_THRESHOLD_WORDS], with the tag of the screen */

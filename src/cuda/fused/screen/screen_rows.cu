@@ -4,15 +4,15 @@
  *        computes its other outputs, from the scored tokens, which include all that can matter. A
  *        row with too many of these is a fallback row; all rows are if the screen does not
  *        determine the call.
- * COST   some 8 us of a CTA (request_shortlist.cuh).
+ * COST   some 8 us of a CTA (shortlist.cuh).
  * MAP    one CTA a row, one or two tokens a thread.
- * SMEM   that of request_shared.cuh.
+ * SMEM   that of truncated_shared.cuh.
  * SYNC   reads its row's parameters while candidates are still scored. The full pass, and the
  *        kernel that serves rows from its logits, wait for the end of this launch.
  * NUMERICS  as the naive kernel, bit for bit: logits are the full product's.
  */
 #include "cuda/fused/screen/screen_params.h"
-#include "cuda/request/few/request_shortlist.cuh"
+#include "cuda/truncated/few/shortlist.cuh"
 
 #include "cuda/common/row_thresholds.cuh"
 
@@ -65,13 +65,13 @@ __device__ __forceinline__ bool load_tokens(const cuda_screen_rows &p,
     const float least = tokens_found.least >> THRESHOLD_BITS == p.tag
                             ? unpack_threshold(tokens_found.least)
                             : -INFINITY;
-    const request_row &row = shared_state().row;
+    const truncated_row &row = shared_state().row;
     const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     bool infinite = false;
 #pragma unroll
     for (int i = 0; i < kEach; i++) {
         const float logit = __uint_as_float(tokens_found.tokens[i].x);
-        const float y = scaled_logit(shared_state().call, logit);
+        const float y = scale_logit(shared_state().call, logit);
         if (threadIdx.x + i * kThreads >= tokens_found.scored_count() || logit < least)
             continue;
         infinite |= !(values.to_z(y) < INFINITY);
@@ -96,12 +96,12 @@ __device__ __forceinline__ void set_row_state(const cuda_screen_rows &p, int64_t
 
 } // namespace
 
-extern "C" __global__ void __launch_bounds__(kThreads, CUDA_REQUEST_CTAS)
+extern "C" __global__ void __launch_bounds__(kThreads, CUDA_TRUNCATED_CTAS)
     gumbel_screen_truncate(const __grid_constant__ cuda_screen_rows p)
 {
     const int64_t b = blockIdx.x;
     ptx_allow_launch();
-    const cuda_request_params &call = load_call(p.request);
+    const cuda_truncated_params &call = load_call(p.request);
     __syncthreads();
     load_row_params(call.problem, b);
     ptx_wait_for_launch();

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bounds for a request, raised while the product runs: the kernel stores a subtile of a tile, 16
- * tokens, for a row only if its largest logit reaches the row's bound. A bound is a value that at
- * least k tile maxima reach, where the request needs k tokens (row_bound.cuh). The service warps,
- * which have no draw to serve, maintain the bounds: all the while one warp a row reads the tile
- * maxima stored so far and publishes the row's bound, and in each CTA one more warp loads the
- * bounds of all rows. A poll takes 6 to 20 us, of which the search takes 1: loads queue behind
- * copies of weights. If a tile takes longer, the first of two consumers waits for bounds, from the
- * maxima of the first wave of 132 tiles, while the other one multiplies. Of later tiles 50 subtiles
- * are stored for k = 50, then 25, 17 and so on: 4.5% of V = 151936. If the first wave is stored as
- * a whole it is 13%.
+ * Bounds of the logits that truncated rows need, raised while the product runs: the kernel stores a
+ * subtile of a tile, 16 tokens, for a row only if its largest logit reaches the row's bound. A
+ * bound is a value that at least k tile maxima reach, where the row needs its k largest tokens
+ * (row_bound.cuh). The service warps, which have no draw to serve, maintain the bounds: during the
+ * whole product, one warp a row reads the tile maxima stored so far and publishes the row's bound,
+ * and in each CTA another warp loads the bounds of all rows. A poll takes 6 to 20 us, of which the
+ * search takes 1: loads queue behind copies of weights. If a tile takes longer, the first of two
+ * consumers waits for bounds, from the maxima of the first wave of 132 tiles, while the other one
+ * multiplies. For k = 50, about 50 subtiles of the second wave are stored, then 25, 17 and so on:
+ * 4.5% of V = 151936, or 13% if the whole first wave is stored.
  *
  * Maxima are of tokens that the mask allows. If penalties lower tokens that a history has seen,
- * bounds use the maxima of the other tokens. As many tokens as the request needs are therefore
- * above every token left out, so a token left out cannot matter. With a soft-cap, which can make
- * logits equal, all logits are stored.
+ * bounds use the maxima of the other tokens. At least k tokens are therefore above every token that
+ * is not stored, so the latter cannot affect an output. With a soft-cap, which can make logits
+ * equal, all logits are stored.
  *
  * No result depends on a bound: a bound may be late, and no warp waits without limit for one. The
- * code that raises bounds runs cold, at first for 20 us.
+ * code that raises bounds takes 20 us when it first runs, because its instructions are not cached.
  *
  * Bounds are shared thresholds. Maxima that are not stored yet are kNoMaximum once all CTAs have
- * started, which a word counts (cta_counter.cuh); before that, everything read is ignored. The
- * request's kernel clears this word for a replay.
+ * started, which a word counts (cta_counter.cuh); before that, everything read is ignored. The next
+ * kernel clears this word for a replay.
  */
 #ifndef GUMBEL_CUDA_BOUND_SM90_CUH
 #define GUMBEL_CUDA_BOUND_SM90_CUH

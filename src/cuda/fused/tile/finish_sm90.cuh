@@ -99,7 +99,7 @@ __device__ __forceinline__ void finish_call(const call &p, const shared_sm90<n> 
         merge_draw(p, i, shared.best[i], shared.flags[i]);
     __syncwarp();
     if (i % 32 == 0 && is_draw)
-        last = count_cta_end(cta_counter_of_draw(p, i), p.tag, p.parts);
+        last = count_cta_end(cta_counter_of_draw(p, i), p.tag, p.splits);
     if (__any_sync(~0u, last) && is_draw)
         write_best(p, i);
 }

@@ -7,7 +7,7 @@
 #define GUMBEL_CUDA_ROW_BOUND_CUH
 
 #include "cuda/common/row_thresholds.cuh"
-#include "cuda/request/row/required_tokens.cuh"
+#include "cuda/truncated/row/required_tokens.cuh"
 
 namespace
 {
@@ -17,9 +17,10 @@ constexpr int kMaximaPerLane = 40;
 /* The bisection stops when at most one eighth more maxima than required reach the bound, as each
  * step takes 200 cycles. */
 constexpr uint32_t kBoundSlack = 8;
-/* How a row's request determines its bound: ranks among the tile maxima, from 1 on. */
+/* How a row's truncation and outputs determine its bound: ranks among the tile maxima, from 1
+ * on. */
 struct row_bound {
-    int rank;       /* how many tokens the request needs; 0: not limited */
+    int rank;       /* how many tokens the row needs; 0: all */
     int top_rank;   /* rank of the maximum from which min_p counts; 0: no min_p */
     float distance; /* of min_p, in logits */
 };
@@ -28,14 +29,14 @@ struct row_bound {
 __device__ __forceinline__ row_bound row_bound_of(const cuda_params &p, int64_t b)
 {
     const gumbel_problem &q = p.problem;
-    const request_row row = request_row_of(q, b);
+    const truncated_row row = load_truncated_row(q, b);
     required_tokens wanted;
     row_bound bound = {0, 0, 0.0f};
     const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     const float lower = q.scale * fminf(values.inverse_temperature, 1.0f);
     const float upper = q.scale * fmaxf(values.inverse_temperature, 1.0f);
     if (!candidates_suffice(p, row, row.draw.greedy, wanted) ||
-        !block_maxima_bound_tokens(q, row) || lower < 1 / kScaleMost || upper > kScaleMost)
+        !block_maxima_bound_tokens(q, row) || lower < 1 / kScaleMax || upper > kScaleMax)
         return bound;
     bool by_min_p = wanted.log_min_p > -INFINITY && (wanted.target == 0 || wanted.either);
     if (wanted.target > 0)
@@ -49,10 +50,10 @@ __device__ __forceinline__ row_bound row_bound_of(const cuda_params &p, int64_t 
 }
 
 /* A bound far enough below `reached` that after rounding no token below the bound equals a token at
- * `reached`. The bound is at most kScaleMost, so that no logit that could overflow is left out. */
+ * `reached`. The bound is at most kScaleMax, so that every logit that could overflow is stored. */
 __device__ __forceinline__ float bound_below(float reached)
 {
-    return fminf(reached, kScaleMost) - fmaxf(fabsf(reached) * 0x1p-18f, 0x1p-38f);
+    return fminf(reached, kScaleMax) - fmaxf(fabsf(reached) * 0x1p-18f, 0x1p-38f);
 }
 
 /* The tile maxima of a row, held by one warp as keys with the same order; 0: not stored yet. */
@@ -105,8 +106,8 @@ struct row_maxima {
     /* All tokens that min_p keeps are above this value; -inf: unknown. */
     __device__ __forceinline__ float min_p_bound(const row_bound &wanted, uint32_t present) const
     {
-        float least = find_reached(wanted.top_rank, present) - wanted.distance;
-        return least < INFINITY ? least : -INFINITY;
+        float value = find_reached(wanted.top_rank, present) - wanted.distance;
+        return value < INFINITY ? value : -INFINITY;
     }
 };
 

@@ -50,11 +50,11 @@ template <int n> struct sm90_consumer {
     }
 };
 
-/* The CTAs of a cluster take neighbouring tiles at the same time, and each multicasts a part of the
- * hidden states to all. A CTA that alone has a tile copies all parts for itself. */
+/* The CTAs of a cluster take neighbouring tiles at the same time, and each multicasts its share of
+ * the rows of hidden states to all. A CTA that alone has a tile copies all rows for itself. */
 template <int n> struct sm90_cluster {
     static constexpr int ctas = CUDA_SM90_CLUSTER(n);
-    static constexpr int rows = n / ctas; /* of a part */
+    static constexpr int rows = n / ctas; /* that a CTA multicasts */
 
     static __device__ __forceinline__ int cta_rank() { return blockIdx.x % ctas; }
 
@@ -125,7 +125,7 @@ struct sm90_draw {
 /* The filter of a block and draw: the least sum that may win, finite, or +inf if there is nothing
  * to draw; in the first tile, first_word_of() the block. */
 union sm90_bound {
-    float least;
+    float min_sum;
     uint32_t first_word;
 };
 
@@ -155,7 +155,7 @@ struct __align__(16) sm90_best
     }
 };
 
-/* Replaces *best by `next` if it equals `seen`; returns its old value. */
+/* Replaces *best by `next` if *best equals `seen`; returns the old value. */
 __device__ __forceinline__ sm90_best swap_best(sm90_best *best, sm90_best seen, sm90_best next)
 {
     ulonglong2 was = ptx_cas_shared_16(best, seen.to_bits(), next.to_bits());
@@ -197,7 +197,7 @@ template <int n> struct shared_sm90 {
     uint32_t *candidate_count;
 
     /* If it stores logits only: */
-    float *subtile_maxima; /* [consumers][2][CUDA_REQUEST_SUBTILES][n] */
+    float *subtile_maxima; /* [consumers][2][CUDA_SUBTILES][n] */
     uint4 *token_bits;     /* [2 consumers][n] */
 
     template <class call> __device__ shared_sm90(const call &p, unsigned char *memory)
@@ -211,7 +211,7 @@ template <int n> struct shared_sm90 {
         best = (sm90_best *)(stages + p.stages * stage_bytes);
         subtile_maxima = (float *)best;
         bounds = (sm90_bound *)(best + all);
-        token_bits = (uint4 *)(subtile_maxima + consumers * 2 * CUDA_REQUEST_SUBTILES * n);
+        token_bits = (uint4 *)(subtile_maxima + consumers * 2 * CUDA_SUBTILES * n);
         draws = (sm90_draw *)(bounds + CUDA_SM90_BLOCKS * all);
         full =
             call::stores ? (uint64_t *)(token_bits + 2 * consumers * n) : (uint64_t *)(draws + all);
@@ -267,12 +267,12 @@ template <int n> struct shared_sm90 {
         return (float *)candidates - CUDA_SM90_BLOCKS * all;
     }
 
-    /* [CUDA_REQUEST_SUBTILES][n]: the largest logit of each subtile of a tile, where logits are
+    /* [CUDA_SUBTILES][n]: the largest logit of each subtile of a tile, where logits are
      * stored. Even and odd tiles of a consumer have copies of their own, so that one can be read
      * until the tile after the next. */
     __device__ __forceinline__ float *maxima_of_consumer(int consumer, int turn) const
     {
-        return subtile_maxima + (2 * consumer + (turn & 1)) * CUDA_REQUEST_SUBTILES * n;
+        return subtile_maxima + (2 * consumer + (turn & 1)) * CUDA_SUBTILES * n;
     }
 
     /* [n]: one bit a token of the consumer's tile and column, where logits are stored by bounds:
@@ -322,7 +322,7 @@ template <int n> struct shared_sm90 {
                 continue;
             best[i] = {-INFINITY, -INFINITY, -1, 0};
             for (int b = 0; b < CUDA_SM90_BLOCKS; b++)
-                bounds[b * all + i].least = INFINITY;
+                bounds[b * all + i].min_sum = INFINITY;
             draws[i] = {};
             const int column = i % n;
             if (column < p.column_count() && gumbel_problem_row_is_live(&q, p.row_of(column))) {

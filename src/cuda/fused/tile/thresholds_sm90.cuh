@@ -120,7 +120,7 @@ template <int n, class call> class draw_thresholds
             if (off && b + 1 < CUDA_SM90_BLOCKS)
                 reach = fmaxf(reach, reaches[b + 1]);
             float bound = draw_bound(threshold, reach, unit);
-            own[b * all].least = done ? INFINITY : fminf(fmaxf(bound, -FLT_MAX), FLT_MAX);
+            own[b * all].min_sum = done ? INFINITY : fminf(fmaxf(bound, -FLT_MAX), FLT_MAX);
         }
     }
 

@@ -8,18 +8,19 @@
  *        some 2 us, and a launch.
  * MAP    Threads of all CTAs take words in turns, as many at a time as the buffers hold. A warp
  *        merges a draw: lanes 0..11 hold the words of its summary.
- * SYNC   Fallback rows: the previous launch publishes each row's flag as soon as it is known; if no
- *        row is chosen, this launch ends with that one.
- *        Words: a thread writes its words to the buffers of all others before it polls for theirs,
- *        and writes its next half of a slot when it has received these: the same threads of all
- *        others have then read its last but one. All CTAs run at once, as they are few, and waits
- *        are limited in time. After a time-out the buffer is unusable: no later exchange waits, and
- *        outputs state that nothing was drawn.
- *        End: the last CTA waits until all ranks have begun (core/ranks/peers.h), and counts the
- *        exchange, whose number all CTAs have read. In gumbel_request_rows the last CTA makes the
- *        request and waits for the host, with a time-out, unless no row is chosen.
- *        The next launch may not start while rows of others are awaited: a kernel that waits with
- *        all of its shared memory could keep out, on this GPU or another, the kernels that send.
+ * SYNC   Fallback rows: this launch waits for each row's flag, which the previous launch publishes
+ *        as soon as it is known; if no row is chosen, this launch ends when that one does.
+ *        Words: a thread writes its words to the buffers of all other ranks before it polls for
+ *        theirs. After it has received these, it writes the other half of its slot: the same
+ *        threads of all other ranks have then read the words that it overwrites. The CTAs are few,
+ *        so all run at once, and waits are limited in time. After a time-out the buffer is
+ *        unusable: no later exchange waits, and outputs state that nothing was drawn.
+ *        End: the last CTA waits until all ranks have begun (core/ranks/peers.h), and increments
+ *        the number of the exchange, which all CTAs have read. In gumbel_request_rows the last CTA
+ *        requests the host collective and waits for the host, with a time-out, unless no row is
+ *        chosen.
+ *        The next launch may not start before all rows have arrived: a kernel that waits and holds
+ *        shared memory could keep out, on this GPU or another, the kernels that send.
  */
 #include "core/ranks/host_collective.h"
 #include "cuda/common/merge.cuh"
@@ -211,13 +212,12 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
 }
 
-/* Scatters a slice of a rank's row at a time; 0xffffffff for words that did not arrive. */
+/* Scatters a tile of a rank's row at a time; 0xffffffff for words that did not arrive. */
 extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_scatter_rows(const __grid_constant__ gumbel_gathered_rows p)
 {
     __shared__ bool failed;
-    const int64_t width = p.rows.width,
-                  slices = (width + CUDA_SCATTER_SLICE - 1) / CUDA_SCATTER_SLICE;
+    const int64_t width = p.rows.width, tiles = (width + CUDA_SCATTER_TILE - 1) / CUDA_SCATTER_TILE;
     ptx_allow_launch();
     ptx_wait_for_launch();
     const int64_t rows = p.collective ? *p.rows.listed : p.rows.rows;
@@ -226,13 +226,13 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     if (threadIdx.x == 0)
         failed = p.collective && ptx_load_relaxed_sys_8(&p.collective->failed);
     __syncthreads();
-    for (int64_t turn = blockIdx.x; turn < rows * p.ranks * slices; turn += gridDim.x) {
-        const int64_t slice = turn % slices, row = turn / slices % rows, r = turn / slices / rows;
-        const int64_t end = min((slice + 1) * CUDA_SCATTER_SLICE, p.rows.widths[r]);
+    for (int64_t turn = blockIdx.x; turn < rows * p.ranks * tiles; turn += gridDim.x) {
+        const int64_t tile = turn % tiles, row = turn / tiles % rows, r = turn / tiles / rows;
+        const int64_t end = min((tile + 1) * CUDA_SCATTER_TILE, p.rows.widths[r]);
         const uint32_t *from = p.gathered + (r * rows + row) * width;
         uint32_t *to = p.rows.received + row * p.rows.received_width + p.rows.begins[r];
 #pragma unroll 8
-        for (int64_t j = slice * CUDA_SCATTER_SLICE + threadIdx.x; j < end; j += kThreads)
+        for (int64_t j = tile * CUDA_SCATTER_TILE + threadIdx.x; j < end; j += kThreads)
             to[j] = failed ? ~0u : from[j];
     }
 }

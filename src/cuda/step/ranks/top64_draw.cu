@@ -7,11 +7,13 @@
  * COST   A row of R ranks reads 520 R bytes, and sorts 64 R tokens by counting. With peer buffers
  *        1032 bytes a row and pair of ranks over the link, and one latency of it.
  * MAP    A CTA a row, a thread a token; a warp truncates.
- * SMEM   33 KB (request_shared.cuh), and 12 KB for candidates.
- * SYNC   Barriers of the CTA. With peer buffers as in exchange.cu: a CTA sends its row before it
- *        polls for those of others. At most GUMBEL_PEERS_TOP64_ROWS CTAs run, all at once, and
- *        waits are limited in time. The next launch may start when all words have arrived; each
- *        row's fallback flag is published as soon as it is known.
+ * SMEM   33 KB (truncated_shared.cuh), and 12 KB for candidates.
+ * SYNC   Without peer buffers, only threads of one CTA wait for each other. With peer buffers, a
+ *        CTA waits for the CTAs of all other ranks that have the same row, as in exchange.cu: it
+ *        sends its own candidates before it polls for theirs. At most GUMBEL_PEERS_TOP64_ROWS CTAs
+ *        run, all at once, and waits are limited in time. The next launch may start when all words
+ *        have arrived, and waits for each row's fallback flag, which is published as soon as it is
+ *        known.
  */
 #include "cuda/step/ranks/top64_row.cuh"
 
@@ -19,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_draw_top64(const __grid_constant__ cuda_top64_params p)
 {
     const int64_t b = blockIdx.x;
-    const cuda_request_params &call = load_call(p.request);
+    const cuda_truncated_params &call = load_call(p.rows);
     __syncthreads();
     ptx_wait_for_launch();
     begin_top64_row(call.problem, b);
@@ -34,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_exchange_top64(const __grid_constant__ cuda_top64_exchange_params p)
 {
     const int64_t b = blockIdx.x;
-    const cuda_request_params &call = load_call(p.draw.request);
+    const cuda_truncated_params &call = load_call(p.draw.rows);
     __syncthreads();
     ptx_wait_for_launch();
     exchange e(p.exchange);
@@ -65,5 +67,5 @@ extern "C" __global__ void __launch_bounds__(CUDA_SCATTER_OUTPUTS_THREADS)
             p.of[i].to[to * p.of[i].width + w] = p.of[i].from[blockIdx.x * p.of[i].width + w];
 }
 
-/* The top_k of each row whose candidates are selected. */
+/* The top_k with which each row's candidates are selected. */
 extern "C" __device__ const int32_t gumbel_top64_limit = CUDA_TOP64;

@@ -7,7 +7,7 @@
 
 #include "core/ranks/peers.h"
 #include "cuda/common/cuda_params.h"
-#include "cuda/common/cuda_request.h"
+#include "cuda/common/cuda_truncated_params.h"
 
 /* Status of a row whose candidates a rank could not select. */
 #define CUDA_ROW_NOT_SELECTED 64
@@ -16,9 +16,10 @@
 #define CUDA_FALLBACK_UNKNOWN (-1)
 
 typedef struct cuda_top64_params {
-    /* The request of rows of the whole, without edits. Logits, blocks, block maxima, stored
-     * subtiles and thresholds are those of the shard, if a product has stored them. */
-    cuda_request_params request;
+    /* Parameters of the rows of the whole vocabulary, without edits. Logits, blocks, block maxima,
+     * stored subtiles and thresholds are those of this rank's shard, if a product has stored
+     * them. */
+    cuda_truncated_params rows;
     /* Candidates of all ranks, `stride` words apart, or of this rank alone: status, ids and y of
      * each row. */
     const uint32_t *received;

@@ -19,7 +19,7 @@ namespace
 
 constexpr int kMax = CUDA_TOP64 * GUMBEL_PEERS_RANKS;
 
-/* A CTA's candidates, in shared memory after the data of request_blocks.cuh. */
+/* A CTA's candidates, in shared memory after the data of truncated_blocks.cuh. */
 struct __align__(16) top64_row
 {
     uint64_t keys[kMax]; /* larger keys come first; keys without a token come last */
@@ -40,7 +40,7 @@ __device__ __forceinline__ top64_row &candidates_of_cta()
  * synchronise before it reads them. */
 __device__ __forceinline__ void begin_top64_row(const gumbel_problem &q, int64_t b)
 {
-    request_row &row = shared_state().row;
+    truncated_row &row = shared_state().row;
     if (threadIdx.x == 0)
         set_draw(row, q, b);
     if (threadIdx.x == 32) {
@@ -61,7 +61,7 @@ __device__ __forceinline__ void mark_fallback_unknown(const cuda_top64_params &p
 {
     *(volatile int32_t *)&p.fallback[b] = CUDA_FALLBACK_UNKNOWN;
     if (b == 0)
-        p.fallback[p.request.problem.batch] = 0; /* the counter of CTAs of the next launch */
+        p.fallback[p.rows.problem.batch] = 0; /* the counter of CTAs of the next launch */
     __threadfence();
 }
 
@@ -86,7 +86,7 @@ struct gathered_top64 {
 
     __device__ top64_words load_candidate(int32_t r, int64_t b, int place)
     {
-        return words_at(p.received + r * p.stride, p.request.problem.batch, b, place);
+        return words_at(p.received + r * p.stride, p.rows.problem.batch, b, place);
     }
 
     __device__ bool has_failed() const { return false; }
@@ -216,7 +216,7 @@ __device__ __forceinline__ int order_top64(int32_t ranks, logit_values values)
  * do not determine it. By a warp. */
 __device__ __forceinline__ int truncate_top64(int count, bool complete, bool with_lse)
 {
-    const request_row &row = shared_state().row;
+    const truncated_row &row = shared_state().row;
     const gumbel_rules &r = row.rules;
     if (count == 0)
         return complete ? 0 : -1;
@@ -242,16 +242,16 @@ __device__ __forceinline__ int truncate_top64(int count, bool complete, bool wit
  * every logit that can win. */
 __device__ __noinline__ void fill_row(int64_t b)
 {
-    const cuda_request_params &p = shared_state().call;
+    const cuda_truncated_params &p = shared_state().call;
     const gumbel_problem &q = p.problem;
-    const int64_t origin = CUDA_REQUEST_ORIGIN(q.first_token);
+    const int64_t origin = CUDA_MAXIMA_ORIGIN(q.first_token);
     float *row = (float *)q.logits.data + b * q.logits.stride - q.first_token;
     if (!p.stored_subtiles)
         return;
     for (int64_t token = q.first_token + threadIdx.x; token < q.end_token; token += kThreads) {
-        const int64_t subtile = (token - origin) / CUDA_REQUEST_SUBTILE;
-        const uint32_t stored = load_stored(p, b, subtile / CUDA_REQUEST_SUBTILES);
-        if (!(stored >> subtile % CUDA_REQUEST_SUBTILES & 1))
+        const int64_t subtile = (token - origin) / CUDA_SUBTILE;
+        const uint32_t stored = load_stored(p, b, subtile / CUDA_SUBTILES);
+        if (!(stored >> subtile % CUDA_SUBTILES & 1))
             row[token] = -INFINITY;
     }
 }
@@ -263,7 +263,7 @@ __device__ __forceinline__ void draw_row(const cuda_top64_params &p, ranks_top64
 {
     const gumbel_output &out = shared_state().call.output;
     const int samples = shared_state().call.problem.sampling.num_samples;
-    const request_row &row = shared_state().row;
+    const truncated_row &row = shared_state().row;
     const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     load_top64(from, b, p.ranks, values);
     ptx_allow_launch(); /* this CTA no longer waits for other ranks */
@@ -274,7 +274,7 @@ __device__ __forceinline__ void draw_row(const cuda_top64_params &p, ranks_top64
     gumbel_summary_empty(&seen);
     seen.flags = candidates_of_cta().flags | row.flags;
     seen.best_id = count > 0 ? 0 : -1;
-    request_result r = {seen, NAN, 0, gumbel_summary_status(&seen)};
+    row_result r = {seen, NAN, 0, gumbel_summary_status(&seen)};
     count = seen.flags ? 0 : count;
     if (threadIdx.x < 32) {
         const int kept = seen.flags ? 0

@@ -9,7 +9,7 @@
 #ifndef GUMBEL_CUDA_LISTED_END_CUH
 #define GUMBEL_CUDA_LISTED_END_CUH
 
-#include "cuda/request/few/request_shortlist.cuh"
+#include "cuda/truncated/few/shortlist.cuh"
 
 namespace
 {
@@ -77,9 +77,9 @@ __device__ __forceinline__ float lse_of_blocks(logit_values values, int kept)
  * whose scores of the first sample are computed. One warp draws; if `with_lse`, another one sums
  * the masses, and passes the result by `lse`, in shared memory. For all threads. */
 __device__ __forceinline__ void draw_samples(logit_values values, int64_t b, int count,
-                                             request_result &r, bool with_lse, float &lse)
+                                             row_result &r, bool with_lse, float &lse)
 {
-    const cuda_request_params &p = shared_state().call;
+    const cuda_truncated_params &p = shared_state().call;
     const int samples = p.problem.sampling.num_samples, warp = threadIdx.x / 32;
 #pragma unroll 1
     for (int sample = 0;;) {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * WHAT   Selects the top-64 candidates of each row of a shard, from few blocks
- *        (request_blocks.cuh), after a product that stores its logits and the maxima of their
+ *        (truncated_blocks.cuh), after a product that stores its logits and the maxima of their
  *        blocks. With peer buffers, the same launch exchanges the candidates and draws
  *        (top64_row.cuh). A row that few blocks do not serve becomes a fallback row.
  * COST   A row's block maxima and some 70 subtiles or blocks; then as top64_draw.cu.
  * MAP    A CTA a row.
- * SMEM   As request_blocks.cu, and 12 KB for candidates.
- * SYNC   As top64_draw.cu. Work that does not depend on the product's logits comes before the
- *        product's end: each of the product's CTAs has waited for the previous launches, which
- *        include the last exchange.
+ * SMEM   As truncated_blocks.cu, and 12 KB for candidates.
+ * SYNC   As top64_draw.cu. Work that does not depend on the product's logits precedes the wait for
+ *        the product's end. This is safe: each of the product's CTAs has waited for the previous
+ *        launches, which include the last exchange.
  */
-#include "cuda/request/blocks/request_blocks.cuh"
+#include "cuda/truncated/blocks/truncated_blocks.cuh"
 #include "cuda/step/ranks/top64_row.cuh"
 
 namespace
@@ -67,7 +67,7 @@ __device__ __forceinline__ top64_words select_row(int64_t b)
 }
 
 /* Resets the counter of the product's CTAs, for replays. */
-__device__ __forceinline__ void end_product(const cuda_request_params &p)
+__device__ __forceinline__ void end_product(const cuda_truncated_params &p)
 {
     if (blockIdx.x == 0 && threadIdx.x == 0 && p.stored_subtiles)
         p.row_thresholds[1] = 0;
@@ -78,8 +78,8 @@ __device__ __forceinline__ void end_product(const cuda_request_params &p)
 extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_select_top64(const __grid_constant__ cuda_top64_params p)
 {
-    const int64_t b = blockIdx.x, batch = p.request.problem.batch;
-    const cuda_request_params &call = load_call(p.request);
+    const int64_t b = blockIdx.x, batch = p.rows.problem.batch;
+    const cuda_truncated_params &call = load_call(p.rows);
     __syncthreads();
     begin_selection(call.problem, b);
     __syncthreads();
@@ -100,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     gumbel_select_exchange_top64(const __grid_constant__ cuda_top64_exchange_params p)
 {
     const int64_t b = blockIdx.x;
-    const cuda_request_params &call = load_call(p.draw.request);
+    const cuda_truncated_params &call = load_call(p.draw.rows);
     __syncthreads();
     begin_top64_row(call.problem, b);
     begin_selection(call.problem, b);

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * WHAT   transforms, truncates and draws rows of logits, with every option and output
+ *        (docs/maths.md, sections 8 and 9), in one launch on GPUs with clusters: a row lies in the
+ *        shared memory of eight CTAs.
+ * COST   reads B V elements once: 76 KB a CTA at V = 151936, with two CTAs a multiprocessor. If at
+ *        most kShortlist tokens can matter (top_k up to about 250, min_p, a greedy row), two or
+ *        three passes over a slice and as many exchanges, and one CTA finishes the row. If only a
+ *        token is requested, a larger top_k, a top_p alone or a joint top_p is drawn before
+ *        truncation, in two passes (cluster_pivot.cuh): 14 to 16 us for rows that keep 1000
+ *        to 30,000 tokens. A nucleus of few tokens is finished from a list and the mass of all
+ *        tokens. All other rows take five to ten passes.
+ * MAP    a cluster a row, an eighth of it a CTA; a thread takes quads of neighbouring tokens. Rows
+ *        that the previous launch (truncated_blocks.cu) serves from few blocks are skipped; this
+ *        launch begins with fallback rows while the previous one still serves others.
+ * SMEM   the slice's y, and 33 KB of state (truncated_shared.cuh).
+ * SYNC   each row has a state word: pending, served or fallback. A cluster polls a pending row's
+ *        word, for which it waits for a CTA of the previous launch; after 1 ms it waits for the end
+ *        of that launch instead. Every CTA waits for the end of the previous launch before it ends.
+ *        The CTAs of a cluster wait for each other as described in cluster_exchange.cuh; the last
+ *        barrier follows all reads of other CTAs' memory.
+ * NUMERICS  those of the naive kernel, bit for bit: truncation and masses sum integers.
+ */
+#include "cuda/truncated/cluster/cluster_passes.cuh"
+#include "cuda/truncated/cluster/cluster_pivot.cuh"
+
+namespace
+{
+
+/* Nanoseconds between two polls of a row's state, and the number of polls: 1 ms in total, a hundred
+ * times the duration of a row. */
+constexpr int kBackoffNs = 200, kPollsMax = 5000;
+
+/* Serves a row from a list if the tokens that matter fit in a CTA; returns whether they do.
+ * `required` NULL: all tokens matter. */
+__device__ __forceinline__ bool serve_from_list(slice_source source, const row_facts &facts,
+                                                const required_tokens *required, int64_t b,
+                                                const gumbel_summary &seen,
+                                                const gumbel_summary &raw)
+{
+    const truncated_row &row = shared_state().row;
+    logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
+    int count = 0;
+    if (gumbel_summary_status(&seen) == GUMBEL_ROW_OK) {
+        bool few = facts.alive <= kShortlist;
+        if (!few && !required)
+            return false;
+        count = gather_required(source, facts, values, few ? nullptr : required);
+    }
+    if (count >= 0 && leads_cluster())
+        serve_listed(b, count, seen, raw, nullptr);
+    return count >= 0;
+}
+
+/* The first barrier of a row, as an arrival and a wait, between which the slice is loaded. After
+ * the wait, all CTAs of the cluster are running and have finished the previous row, so their
+ * buffers may be written. */
+__device__ __forceinline__ void arrive_at_cluster()
+{
+    (void)cooperative_groups::this_cluster().barrier_arrive();
+}
+__device__ __forceinline__ void wait_for_cluster()
+{
+    cooperative_groups::this_cluster().barrier_wait();
+}
+
+/* Serves row b by the whole cluster. */
+__device__ __forceinline__ void serve_by_cluster(const cuda_truncated_params &p, int64_t b)
+{
+    const gumbel_problem &q = p.problem;
+    int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + cluster_rank() * p.split_size;
+    slice_source source = {begin, (int)p.split_size};
+    row_reader reader = {p, shared_state().row, shared_state().stage, b,
+                         min(begin + p.split_size, q.end_token)};
+    required_tokens required;
+    arrive_at_cluster();
+    if (threadIdx.x / 32 == kWarps - 1)
+        prefetch_parameters(q, b);
+    fetch_slice(reader, source);
+    fetch_words(reader, source);
+    if (threadIdx.x == kThreads - 1) {
+        shared_state().row = load_truncated_row(q, b);
+        shared_state().turn = 0;
+        reset_offers();
+    }
+    ptx_copy_async_wait<0>();
+    __syncthreads();
+    gumbel_summary seen, raw = {};
+    /* Processed rows and given tokens need tokens that other paths skip. */
+    const bool all = p.processed || q.sampling.given.data;
+    const bool of_raw = q.request & GUMBEL_REQUEST_RAW,
+               pivots = !all && can_serve_by_pivots(p, shared_state().row);
+    if (of_raw || pivots)
+        wait_for_cluster();
+    if (of_raw)
+        raw = sum_raw(source);
+    edit_slice(reader, source);
+    if (pivots && serve_by_pivots(p, source, b))
+        return;
+    float thread_max;
+    row_facts facts = scan_slice(source, shared_state().row.draw.inverse_temperature, thread_max);
+    bool filtered =
+        !all && candidates_suffice(p, shared_state().row, shared_state().row.draw.greedy, required);
+    bool few = !all && !filtered && can_serve_few_by_pivots(p, shared_state().row);
+    bool by_mass = !all && !filtered && can_serve_by_mass(p, shared_state().row, required);
+    if ((filtered || few || by_mass) && required.target > 0)
+        facts.reached_key = find_reached_key(facts, thread_max,
+                                             (required.target + kClusterCtas - 1) / kClusterCtas);
+    if (!of_raw && !pivots)
+        wait_for_cluster();
+    __syncthreads();
+    facts = join_cluster(facts);
+    gumbel_summary_empty(&seen);
+    seen.flags = facts.flags | shared_state().row.flags;
+    seen.best_id = facts.alive > 0 ? 0 : -1;
+    bool served =
+        !all && ((few && serve_few_by_pivots(p, source, facts, b, seen)) ||
+                 (by_mass && serve_by_mass(source, facts, required, b, seen, raw)) ||
+                 serve_from_list(source, facts, filtered ? &required : nullptr, b, seen, raw));
+    if (!served)
+        serve_by_passes(p, source, facts, b, seen, raw);
+}
+
+/* Polls the states of 32 rows from `first` on, `every` rows apart, and stores the bit mask of rows
+ * to serve in shared memory; by a warp. Waits until no row is pending, and after the last poll for
+ * the end of the launch that tries these rows. */
+__device__ __forceinline__ void poll_rows(const cuda_truncated_params &p, int64_t first,
+                                          int64_t every)
+{
+    const int64_t b = first + threadIdx.x % 32 * every;
+    int32_t known = b < p.problem.batch ? CUDA_ROW_FALLBACK : CUDA_ROW_SERVED;
+    if (p.row_states && known == CUDA_ROW_FALLBACK) {
+        known = ptx_load_acquire(&p.row_states[b]);
+        for (int polls = 1; known == CUDA_ROW_PENDING && polls < kPollsMax; polls++) {
+            __nanosleep(kBackoffNs);
+            known = ptx_load_acquire(&p.row_states[b]);
+        }
+        if (known == CUDA_ROW_PENDING || known == CUDA_ROW_FALLBACK_AFTER) {
+            ptx_wait_for_launch();
+            known = ptx_load_acquire(&p.row_states[b]);
+        }
+    }
+    if (known != CUDA_ROW_SERVED && end_unused_row(p, b, leads_cluster()))
+        known = CUDA_ROW_SERVED;
+    uint32_t pending = __ballot_sync(~0u, known != CUDA_ROW_SERVED);
+    if (threadIdx.x == 0)
+        shared_state().unresolved = pending;
+}
+
+} // namespace
+
+extern "C" __global__ void __cluster_dims__(kClusterCtas, 1, 1) __launch_bounds__(kThreads, 2)
+    gumbel_truncated_cluster(const __grid_constant__ cuda_truncated_params p)
+{
+    const int64_t batch = p.problem.batch, clusters = gridDim.x / kClusterCtas;
+    const cuda_truncated_params &call = load_call(p);
+    /* The state words are all that this launch reads of the launch before. */
+    const bool has_states = p.row_states;
+    ptx_allow_launch();
+    if (!has_states)
+        ptx_wait_for_launch();
+#pragma unroll 1
+    for (int64_t first = blockIdx.x / kClusterCtas; first < batch; first += 32 * clusters) {
+        if (threadIdx.x < 32)
+            poll_rows(p, first, clusters);
+        __syncthreads(); /* also waits for load_call() */
+#pragma unroll 1
+        for (uint32_t pending = shared_state().unresolved; pending; pending &= pending - 1) {
+            serve_by_cluster(call, first + (__ffs(pending) - 1) * clusters);
+            __syncthreads(); /* before the slice is overwritten */
+        }
+        __syncthreads(); /* before `unresolved` is overwritten */
+    }
+    if (has_states && blockIdx.x == 0)
+        ptx_wait_for_launch(); /* keeps launches ending in order */
+}
