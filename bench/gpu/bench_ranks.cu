@@ -28,7 +28,7 @@ struct shape {
     int64_t vocab, hidden;
 };
 constexpr shape SHAPES[] = {{151936, 4096}, {128256, 8192}};
-constexpr int RANKS_MOST = 8;
+constexpr int RANKS_MAX = 8;
 
 struct board {
     char ids[8][GUMBEL_NCCL_ID_BYTES];
@@ -207,7 +207,7 @@ static void measure_parts(const ranks_bench &b, int64_t B, int rank)
     CHECKED(gumbel_workspace_size, b.gpu, &head, NULL, &sampling, NULL, &bytes, &error);
     char *workspace = allocate<char>(bytes);
     gumbel_summary *own = allocate<gumbel_summary>(B),
-                   *all = allocate<gumbel_summary>(B * RANKS_MOST);
+                   *all = allocate<gumbel_summary>(B * RANKS_MAX);
     auto part = [&] {
         CHECKED(gumbel_partial, b.gpu, b.stream, &head, &sampling, own, workspace, bytes, &error);
     };
@@ -364,7 +364,7 @@ int main(int argc, char **argv)
             ranks = atoi(argv[i]);
     void *memory =
         mmap(NULL, sizeof(board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (ranks < 1 || ranks > RANKS_MOST || memory == MAP_FAILED)
+    if (ranks < 1 || ranks > RANKS_MAX || memory == MAP_FAILED)
         return 2;
     for (int rank = 0; rank < ranks; rank++)
         if (fork() == 0)

@@ -73,10 +73,10 @@ static const struct argument accepted[] = {
      "occurrence of the last tokens",
      ARGUMENT_TEXT, AT(draft.from)},
     {"draft-tokens", 0, "N", "Largest number of tokens of a draft, 1 to 63 (default 4)",
-     ARGUMENT_INT32, AT(draft.tokens), 1, MAX_DRAFT_TOKENS},
+     ARGUMENT_INT32, AT(draft.tokens), 1, DRAFT_TOKENS_MAX},
     {"draft-siblings", 0, "N",
      "Alternatives to each token of a draft, 0 to 15: its draw's next best scores (default 0)",
-     ARGUMENT_INT32, AT(draft.siblings), 0, MAX_DRAFT_SIBLINGS},
+     ARGUMENT_INT32, AT(draft.siblings), 0, DRAFT_SIBLINGS_MAX},
     {"draft-rule", 0, "NAME",
      "Rule of acceptance: 'coupled' (default) accepts drafts that equal the model's own draws, so "
      "that the text does not change; 'rejection' and 'block' compare probabilities: another text "

@@ -13,8 +13,8 @@
  * T_draft, and feeds the target n rows in T(n) = T(1) + (n - 1) * `row`. */
 struct draft_report {
     int32_t tokens;                    /* of a draft, as requested */
-    double at_place[MAX_DRAFT_TOKENS]; /* accepted / proposed drafts at a place */
-    double offered[MAX_DRAFT_TOKENS];  /* drafts at a place, a cycle */
+    double at_place[DRAFT_TOKENS_MAX]; /* accepted / proposed drafts at a place */
+    double offered[DRAFT_TOKENS_MAX];  /* drafts at a place, a cycle */
     double accepted;                   /* a cycle, as the next two */
     double proposed;
     double emitted;

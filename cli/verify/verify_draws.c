@@ -18,7 +18,7 @@ enum {
     MAX_DRAWS = 1 << 20,
     MAX_NEEDED = 1 << 22, /* upper bound of the search */
     MAX_TIMES = 16,       /* upper bound of the default draws over those that fit the time */
-    LEAST_DRAWS = 1 << 13,
+    DRAWS_MIN = 1 << 13,
 };
 static const double seconds_wanted = 5;
 
@@ -139,7 +139,7 @@ static int64_t choose_draws(const struct verify_input *input, const struct sourc
     const double fitting = measure_fitting(input, row);
     int64_t draws = MAX_DRAWS;
 
-    while (draws > LEAST_DRAWS && (double)draws > fitting) {
+    while (draws > DRAWS_MIN && (double)draws > fitting) {
         draws /= 2;
     }
     return needed > draws && (double)needed <= fitting * MAX_TIMES ? needed : draws;
@@ -221,7 +221,7 @@ static bool is_testable(const struct truth *truth, int64_t draws)
  * MAX_NEEDED. */
 static int64_t count_needed_draws(const struct truth *truth)
 {
-    for (int64_t draws = LEAST_DRAWS; draws <= MAX_NEEDED; draws *= 2) {
+    for (int64_t draws = DRAWS_MIN; draws <= MAX_NEEDED; draws *= 2) {
         if (is_testable(truth, draws)) {
             return draws;
         }

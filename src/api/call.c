@@ -38,16 +38,16 @@ gumbel_status gumbel_check_supported(const gumbel_device *device, const gumbel_p
                                      gumbel_error *error)
 {
     uint32_t missing = problem->request & ~device->backend->supports;
-    int best = (problem->request & GUMBEL_REQUEST_BEST) != 0;
+    int best = (problem->request & GUMBEL_FEATURE_BEST) != 0;
     GUMBEL_REFUSE_IF(best && problem->sampling.num_samples != 1, error, "output.num_best",
                      "the best scores are those of one draw, and num_samples is %d",
                      (int)problem->sampling.num_samples);
-    GUMBEL_REFUSE_IF(best && problem->request & GUMBEL_REQUEST_GIVEN, error, "output.num_best",
+    GUMBEL_REFUSE_IF(best && problem->request & GUMBEL_FEATURE_GIVEN, error, "output.num_best",
                      "given tokens are not drawn");
     if (missing == 0)
         return GUMBEL_OK;
     return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED,
-                       gumbel_request_field((gumbel_request)(missing & -missing)),
+                       gumbel_feature_field((gumbel_feature)(missing & -missing)),
                        "it is not supported on this device");
 }
 
@@ -64,9 +64,9 @@ static gumbel_status read_limits(gumbel_limits *into, const gumbel_limits *limit
     GUMBEL_REFUSE_IF(into->hidden_size < 0 || into->hidden_size > GUMBEL_SIZE_END, error,
                      "limits.hidden_size", "hidden_size is %" PRId64 "; it must be in 0..2^40",
                      into->hidden_size);
-    GUMBEL_REFUSE_IF(into->num_samples < 1 || into->num_samples > GUMBEL_SAMPLES_MOST, error,
+    GUMBEL_REFUSE_IF(into->num_samples < 1 || into->num_samples > GUMBEL_SAMPLES_MAX, error,
                      "limits.num_samples", "num_samples is %d; it must be in 1..%d",
-                     (int)into->num_samples, GUMBEL_SAMPLES_MOST);
+                     (int)into->num_samples, GUMBEL_SAMPLES_MAX);
     GUMBEL_REFUSE_IF(into->requests < 0 || into->requests > 1, error, "limits.requests",
                      "requests is %d; it must be 0 or 1", (int)into->requests);
     GUMBEL_REFUSE_IF(into->screens < 0 || into->screens > 1, error, "limits.screens",
@@ -117,8 +117,8 @@ static gumbel_status size_of_any_call(const gumbel_device *device, const gumbel_
     } purposes[] = {
         {0, 0, 1},
         {0, 1, 1},
-        {GUMBEL_CAPABILITY_PART, 1,
-         !(problem->request & (GUMBEL_REQUEST_TRUNCATION | GUMBEL_REQUEST_GIVEN))},
+        {GUMBEL_CAPABILITY_SUMMARIES, 1,
+         !(problem->request & (GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_GIVEN))},
         {GUMBEL_CAPABILITY_ROWS, 0, problem->hidden_size == 0},
     };
     gumbel_problem call = *problem;
@@ -128,7 +128,7 @@ static gumbel_status size_of_any_call(const gumbel_device *device, const gumbel_
             gumbel_plan plan;
             call.with_mass = purposes[i].with_mass;
             if (purposes[i].purpose == GUMBEL_CAPABILITY_ROWS)
-                call.request &= ~(uint32_t)GUMBEL_REQUEST_GIVEN;
+                call.request &= ~(uint32_t)GUMBEL_FEATURE_GIVEN;
             GUMBEL_FORWARD(gumbel_plan_call(device, &call, purposes[i].purpose, &plan, error));
             *bytes = plan.workspace_bytes > *bytes ? plan.workspace_bytes : *bytes;
         }
@@ -149,7 +149,7 @@ static gumbel_status read_call(gumbel_problem *problem, const gumbel_device *dev
              : gumbel_read_logits(problem, logits, sampling, error));
     if (output) {
         GUMBEL_FORWARD(gumbel_read_output(&out, output, 0, error));
-        problem->request |= gumbel_output_request(&out);
+        problem->request |= gumbel_output_features(&out);
         problem->with_mass = out.lse || out.logprobs;
     }
     return gumbel_check_supported(device, problem, error);

@@ -41,7 +41,7 @@ static gumbel_status run_row_call(gumbel_device *device, gumbel_problem *problem
                                   size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_plan plan;
-    problem->request &= ~(uint32_t)GUMBEL_REQUEST_GIVEN;
+    problem->request &= ~(uint32_t)GUMBEL_FEATURE_GIVEN;
     GUMBEL_FORWARD(gumbel_check_supported(device, problem, error));
     stride = stride ? stride : problem->vocab;
     GUMBEL_FORWARD(check_output_rows(problem, out, stride, name, error));

@@ -28,7 +28,7 @@ static gumbel_status sample_problem(gumbel_device *device, gumbel_problem *probl
     gumbel_output out;
     gumbel_plan plan;
     GUMBEL_FORWARD(gumbel_read_output(&out, output, problem->batch, error));
-    problem->request |= gumbel_output_request(&out);
+    problem->request |= gumbel_output_features(&out);
     GUMBEL_FORWARD(gumbel_check_supported(device, problem, error));
     problem->with_mass = out.lse || out.logprobs;
     GUMBEL_FORWARD(
@@ -49,17 +49,17 @@ static gumbel_status draw_partial_problem(gumbel_device *device, gumbel_problem 
     gumbel_plan plan;
     GUMBEL_REFUSE_IF(!summaries && problem->batch > 0, error, "summaries", "summaries is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(summaries, _Alignof(gumbel_summary), "summaries", error));
-    GUMBEL_REFUSE_IF(problem->request & GUMBEL_REQUEST_TRUNCATION, error, "sampling.truncation",
+    GUMBEL_REFUSE_IF(problem->request & GUMBEL_FEATURE_TRUNCATION, error, "sampling.truncation",
                      "a part of the vocabulary does not determine the kept set of the whole");
-    GUMBEL_REFUSE_IF(problem->request & GUMBEL_REQUEST_GIVEN, error, "sampling.given",
+    GUMBEL_REFUSE_IF(problem->request & GUMBEL_FEATURE_GIVEN, error, "sampling.given",
                      "a part of the vocabulary does not score given tokens");
     GUMBEL_FORWARD(gumbel_check_supported(device, problem, error));
     problem->with_mass = 1;
-    GUMBEL_FORWARD(gumbel_plan_in_workspace(device, problem, GUMBEL_CAPABILITY_PART, workspace,
+    GUMBEL_FORWARD(gumbel_plan_in_workspace(device, problem, GUMBEL_CAPABILITY_SUMMARIES, workspace,
                                             workspace_bytes, &plan, error));
     int64_t rows = count_known_rows(device, problem), samples = problem->sampling.num_samples;
     GUMBEL_ASSERT(rows >= 0 && rows <= problem->batch);
-    GUMBEL_ASSERT(!(problem->request & ~(uint32_t)GUMBEL_REQUEST_TRANSFORMS));
+    GUMBEL_ASSERT(!(problem->request & ~(uint32_t)GUMBEL_FEATURE_TRANSFORMS));
     for (int64_t i = rows * samples; i < problem->batch * samples; i++) {
         gumbel_summary_empty(&summaries[i]);
         summaries[i].flags = GUMBEL_FLAG_UNUSED;
@@ -159,13 +159,13 @@ gumbel_status gumbel_finish(gumbel_device *device, void *stream, const gumbel_su
                             const gumbel_output *output, gumbel_error *error)
 {
     gumbel_output out;
-    GUMBEL_REFUSE_IF(parts < 1 || parts > GUMBEL_PARTS_MOST, error, "parts",
-                     "parts is %d; it must be in 1..%d", (int)parts, GUMBEL_PARTS_MOST);
+    GUMBEL_REFUSE_IF(parts < 1 || parts > GUMBEL_PARTS_MAX, error, "parts",
+                     "parts is %d; it must be in 1..%d", (int)parts, GUMBEL_PARTS_MAX);
     GUMBEL_REFUSE_IF(batch < 0 || batch > GUMBEL_SIZE_END, error, "batch",
                      "batch is %" PRId64 "; it must be in 0..2^40", batch);
-    GUMBEL_REFUSE_IF(num_samples < 1 || num_samples > GUMBEL_SAMPLES_MOST, error, "num_samples",
+    GUMBEL_REFUSE_IF(num_samples < 1 || num_samples > GUMBEL_SAMPLES_MAX, error, "num_samples",
                      "num_samples is %d; it must be in 1..%d", (int)num_samples,
-                     GUMBEL_SAMPLES_MOST);
+                     GUMBEL_SAMPLES_MAX);
     int64_t bytes;
     GUMBEL_REFUSE_IF(__builtin_mul_overflow(batch * num_samples, parts, &bytes) ||
                          __builtin_mul_overflow(bytes, (int64_t)sizeof *summaries, &bytes),
@@ -173,8 +173,8 @@ gumbel_status gumbel_finish(gumbel_device *device, void *stream, const gumbel_su
                      (int)parts, batch, (int)num_samples);
     GUMBEL_FORWARD(check_summaries(device, summaries, batch, "summaries", error));
     GUMBEL_FORWARD(gumbel_read_output(&out, output, batch, error));
-    uint32_t request = gumbel_output_request(&out);
-    GUMBEL_REFUSE_IF(request, error, gumbel_request_field((gumbel_request)(request & -request)),
+    uint32_t request = gumbel_output_features(&out);
+    GUMBEL_REFUSE_IF(request, error, gumbel_feature_field((gumbel_feature)(request & -request)),
                      "summaries do not determine it");
     gumbel_finish_call call = {.summaries = summaries,
                                .parts = parts,

@@ -11,7 +11,7 @@
 #include <inttypes.h>
 
 /* Reads the weights into a problem without rows, and the offsets of their screen. */
-static gumbel_status read_weight(gumbel_problem *p, gumbel_screen_parts *parts,
+static gumbel_status read_weight(gumbel_problem *p, gumbel_screen_offsets *parts,
                                  const gumbel_device *device, const gumbel_tensor *weight,
                                  gumbel_error *error)
 {
@@ -24,10 +24,10 @@ static gumbel_status read_weight(gumbel_problem *p, gumbel_screen_parts *parts,
     GUMBEL_FORWARD(gumbel_read_tensor(&p->weight, "weight", error));
     GUMBEL_REFUSE_IF(weight->rows < 1 || weight->rows > INT64_C(1) << 31, error, "weight",
                      "it has %" PRId64 " rows; there must be 1..2^31", weight->rows);
-    GUMBEL_REFUSE_IF(weight->cols < 1 || weight->cols > GUMBEL_SCREEN_COLUMNS_MOST, error, "weight",
+    GUMBEL_REFUSE_IF(weight->cols < 1 || weight->cols > GUMBEL_SCREEN_COLUMNS_MAX, error, "weight",
                      "it has %" PRId64 " columns; a screen has 1..%d", weight->cols,
-                     GUMBEL_SCREEN_COLUMNS_MOST);
-    GUMBEL_REFUSE_IF(!gumbel_screen_find_parts_as(device->backend->screen_layout, weight->rows,
+                     GUMBEL_SCREEN_COLUMNS_MAX);
+    GUMBEL_REFUSE_IF(!gumbel_screen_find_offsets_as(device->backend->screen_layout, weight->rows,
                                                   weight->cols, parts),
                      error, "weight", "its screen would be larger than any memory");
     return GUMBEL_OK;
@@ -39,7 +39,7 @@ gumbel_status gumbel_screen_size(const gumbel_device *device, const gumbel_tenso
     static const char nowhere[GUMBEL_WORKSPACE_ALIGNMENT]
         __attribute__((aligned(GUMBEL_WORKSPACE_ALIGNMENT)));
     gumbel_problem problem;
-    gumbel_screen_parts parts;
+    gumbel_screen_offsets parts;
     GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
     GUMBEL_REFUSE_IF(!weight, error, "weight", "weight is NULL");
     gumbel_tensor shape = *weight;
@@ -50,7 +50,7 @@ gumbel_status gumbel_screen_size(const gumbel_device *device, const gumbel_tenso
 }
 
 static gumbel_status check_screen_memory(const gumbel_screen *screen,
-                                         const gumbel_screen_parts *parts, gumbel_error *error)
+                                         const gumbel_screen_offsets *parts, gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!screen, error, "screen", "screen is NULL");
     GUMBEL_REFUSE_IF(!screen->data || (uintptr_t)screen->data % GUMBEL_WORKSPACE_ALIGNMENT != 0,
@@ -66,7 +66,7 @@ gumbel_status gumbel_screen_prepare(gumbel_device *device, void *stream,
                                     gumbel_error *error)
 {
     gumbel_problem problem;
-    gumbel_screen_parts parts;
+    gumbel_screen_offsets parts;
     GUMBEL_FORWARD(read_weight(&problem, &parts, device, weight, error));
     problem.stream = stream;
     GUMBEL_FORWARD(check_screen_memory(screen, &parts, error));
@@ -79,7 +79,7 @@ gumbel_status gumbel_screen_verify(gumbel_device *device, void *stream, const gu
                                    const gumbel_screen *screen, gumbel_error *error)
 {
     gumbel_problem problem;
-    gumbel_screen_parts parts;
+    gumbel_screen_offsets parts;
     GUMBEL_FORWARD(read_weight(&problem, &parts, device, weight, error));
     GUMBEL_FORWARD(check_screen_memory(screen, &parts, error));
     problem.screen = screen->data;

@@ -31,7 +31,7 @@ static void carve_verification(gumbel_cursor *cursor, verify_call *call)
     gumbel_verification *v = &call->v;
     const gumbel_verified *to = &v->verified;
     size_t rows = (size_t)v->rows, most = (size_t)v->draft.max_nodes;
-    GUMBEL_ASSERT(most >= 1 && most <= GUMBEL_NODES_MOST);
+    GUMBEL_ASSERT(most >= 1 && most <= GUMBEL_NODES_MAX);
     gumbel_draft_rows *of_row = &v->of_row;
     of_row->slot = gumbel_carve_array(cursor, rows, 1, sizeof *of_row->slot);
     of_row->position = gumbel_carve_array(cursor, rows, 1, sizeof *of_row->position);
@@ -153,12 +153,12 @@ static gumbel_status read_proposal(verify_call *call, const gumbel_device *devic
     GUMBEL_FORWARD(check_mask(q, rows, "draft.sampling.transforms.mask", error));
     q->batch = rows;
     q->sampling.live_rows = NULL;
-    q->mask_by_row = (q->request & GUMBEL_REQUEST_MASK) != 0;
-    q->with_path = q->request & GUMBEL_REQUEST_PENALTIES && v->draft.max_nodes > 1;
+    q->mask_by_row = (q->request & GUMBEL_FEATURE_MASK) != 0;
+    q->with_path = q->request & GUMBEL_FEATURE_PENALTIES && v->draft.max_nodes > 1;
     if (!call->rules_on_host || v->draft.rule != GUMBEL_RULE_REJECTION)
         return GUMBEL_OK;
     if (!v->drawn.num_best)
-        v->drawn.num_best = GUMBEL_BEST_MOST;
+        v->drawn.num_best = GUMBEL_BEST_MAX;
     call->proposal.num_best = v->drawn.num_best;
     return GUMBEL_OK;
 }
@@ -197,17 +197,17 @@ static gumbel_status read_call(verify_call *call, const gumbel_device *device,
     GUMBEL_FORWARD(check_position(v, error));
     p->sampling.live_rows = NULL;
     p->sampling.slots.count = v->slots.of_row ? v->slots.count : v->draft.requests;
-    p->mask_by_row = (p->request & GUMBEL_REQUEST_MASK) != 0;
+    p->mask_by_row = (p->request & GUMBEL_FEATURE_MASK) != 0;
     p->position_by_row = 1;
-    p->with_path = p->request & GUMBEL_REQUEST_PENALTIES && v->draft.max_nodes > 1;
+    p->with_path = p->request & GUMBEL_FEATURE_PENALTIES && v->draft.max_nodes > 1;
     gumbel_output requested = v->drawn;
     if (!call->rules_on_device && !requested.logprobs)
         requested.logprobs = v->verified.logprobs;
     /* The draw reports the status of a row; processing a row does not. */
     call->proposal.drawn = v->verified.rows || gumbel_proposal_processed(p).request;
-    p->request |= gumbel_output_request(&requested);
+    p->request |= gumbel_output_features(&requested);
     if (call->proposal.num_best > 0)
-        p->request |= GUMBEL_REQUEST_BEST;
+        p->request |= GUMBEL_FEATURE_BEST;
     p->with_mass = requested.lse || requested.logprobs;
     return gumbel_check_supported(device, p, error);
 }

@@ -63,7 +63,7 @@ typedef struct gumbel_top64_call {
  * comment begins with "Synchronous". */
 typedef struct gumbel_rank_calls {
     /* Writes y, the value of z before the temperature, to rows [B, V] at `stride`, an even number.
-     * The request holds GUMBEL_REQUEST_TRANSFORMS only. Padding tokens are not written. batch > 0;
+     * The request holds GUMBEL_FEATURE_TRANSFORMS only. Padding tokens are not written. batch > 0;
      * the workspace is that of a part, and of a head's product. */
     gumbel_status (*store_edited)(gumbel_device *device, const gumbel_problem *problem, float *rows,
                                   int64_t stride, void *workspace, gumbel_error *error);
@@ -134,7 +134,7 @@ typedef struct gumbel_backend {
     /* Returns one past the last id that is not padding, in the whole vocabulary if the problem
      * holds a shard. NULL: that is problem->end_token. */
     int64_t (*vocabulary_end)(const gumbel_device *device, const gumbel_problem *problem);
-    uint32_t supports; /* gumbel_request bits */
+    uint32_t supports; /* gumbel_feature bits */
     void (*close)(gumbel_device *device);
     void (*describe)(const gumbel_device *device, gumbel_device_info *info);
     int host_memory; /* the host can read all data */
@@ -153,7 +153,7 @@ typedef struct gumbel_backend {
      * purpose. If it is NULL, they plan the call themselves. */
 
     /* Fills summaries [B, S]; without with_mass, their masses are 0. The request holds
-     * GUMBEL_REQUEST_TRANSFORMS only. Purpose PART. */
+     * GUMBEL_FEATURE_TRANSFORMS only. Purpose PART. */
     gumbel_status (*draw_partial)(gumbel_device *device, const gumbel_problem *problem,
                                   const gumbel_plan *plan, gumbel_summary *summaries,
                                   void *workspace, gumbel_error *error);
@@ -230,7 +230,7 @@ typedef struct gumbel_backend {
 /* Whether y, the value of z before the temperature, may differ from the logits. */
 static inline int gumbel_problem_edits(const gumbel_problem *p)
 {
-    return (p->request & GUMBEL_REQUEST_TRANSFORMS) || p->scale != 1.0f || p->soft_cap > 0.0f;
+    return (p->request & GUMBEL_FEATURE_TRANSFORMS) || p->scale != 1.0f || p->soft_cap > 0.0f;
 }
 
 /* Asserts the invariants of a problem whose memory backends read. */

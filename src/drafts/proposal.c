@@ -10,7 +10,7 @@ static const int32_t no_token = -1;
 gumbel_problem gumbel_proposal_processed(const gumbel_problem *problem)
 {
     gumbel_problem p = *problem;
-    p.request &= GUMBEL_REQUEST_TRANSFORMS | GUMBEL_REQUEST_TRUNCATION;
+    p.request &= GUMBEL_FEATURE_TRANSFORMS | GUMBEL_FEATURE_TRUNCATION;
     p.with_mass = 0;
     return p;
 }
@@ -18,7 +18,7 @@ gumbel_problem gumbel_proposal_processed(const gumbel_problem *problem)
 gumbel_problem gumbel_proposal_scored(const gumbel_problem *problem, int32_t count)
 {
     gumbel_problem p = gumbel_proposal_processed(problem);
-    p.request |= GUMBEL_REQUEST_GIVEN;
+    p.request |= GUMBEL_FEATURE_GIVEN;
     p.with_mass = 1;
     p.sampling.num_samples = count;
     p.sampling.given = (gumbel_row_i32){&no_token, count};
@@ -114,7 +114,7 @@ void gumbel_proposal_carve(gumbel_proposal *proposal, gumbel_cursor *cursor,
 {
     size_t rows = (size_t)v->rows, scored = 1 + (size_t)proposal->num_best;
     const int block = v->draft.rule == GUMBEL_RULE_BLOCK;
-    GUMBEL_ASSERT(proposal->num_best >= 0 && proposal->num_best <= GUMBEL_BEST_MOST);
+    GUMBEL_ASSERT(proposal->num_best >= 0 && proposal->num_best <= GUMBEL_BEST_MAX);
     proposal->target_logprobs =
         gumbel_carve_array(cursor, rows, scored, sizeof *proposal->target_logprobs);
     proposal->draft_logprobs =

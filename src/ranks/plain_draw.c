@@ -73,7 +73,7 @@ static gumbel_status count_summaries(const gumbel_group *group, gumbel_problem p
                                      gumbel_error *error)
 {
     for (p.with_mass = 0; p.with_mass <= 1; p.with_mass++)
-        GUMBEL_FORWARD(ranks_count_call(group, &p, GUMBEL_CAPABILITY_PART, most, error));
+        GUMBEL_FORWARD(ranks_count_call(group, &p, GUMBEL_CAPABILITY_SUMMARIES, most, error));
     return GUMBEL_OK;
 }
 

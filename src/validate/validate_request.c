@@ -9,51 +9,51 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-const char *gumbel_request_field(gumbel_request bit)
+const char *gumbel_feature_field(gumbel_feature bit)
 {
     switch (bit) {
-    case GUMBEL_REQUEST_MASK:
+    case GUMBEL_FEATURE_MASK:
         return "sampling.transforms.mask";
-    case GUMBEL_REQUEST_BANNED:
+    case GUMBEL_FEATURE_BANNED:
         return "sampling.transforms.banned";
-    case GUMBEL_REQUEST_BIAS:
+    case GUMBEL_FEATURE_BIAS:
         return "sampling.transforms.bias";
-    case GUMBEL_REQUEST_PENALTIES:
+    case GUMBEL_FEATURE_PENALTIES:
         return "sampling.transforms.repetition";
-    case GUMBEL_REQUEST_TRUNCATION:
+    case GUMBEL_FEATURE_TRUNCATION:
         return "sampling.truncation";
-    case GUMBEL_REQUEST_RANKS:
+    case GUMBEL_FEATURE_RANKS:
         return "output.ranks";
-    case GUMBEL_REQUEST_KEPT:
+    case GUMBEL_FEATURE_KEPT:
         return "output.kept";
-    case GUMBEL_REQUEST_TOP:
+    case GUMBEL_FEATURE_TOP:
         return "output.num_top";
-    case GUMBEL_REQUEST_RAW:
+    case GUMBEL_FEATURE_RAW:
         return "output.logprobs_of";
-    case GUMBEL_REQUEST_LOGITS:
+    case GUMBEL_FEATURE_LOGITS:
         return "output.top_logits";
-    case GUMBEL_REQUEST_GIVEN:
+    case GUMBEL_FEATURE_GIVEN:
         return "sampling.given";
-    case GUMBEL_REQUEST_ALLOWED:
+    case GUMBEL_FEATURE_ALLOWED:
         return "sampling.transforms.allowed";
-    case GUMBEL_REQUEST_BEST:
+    case GUMBEL_FEATURE_BEST:
         return "output.num_best";
-    case GUMBEL_REQUEST_END:
+    case GUMBEL_FEATURE_END:
         break;
     }
     return "sampling";
 }
 
-uint32_t gumbel_output_request(const gumbel_output *out)
+uint32_t gumbel_output_features(const gumbel_output *out)
 {
     int top = out->num_top > 0 && (out->top_ids || out->top_logprobs);
     int top_logprobs = out->num_top > 0 && out->top_logprobs;
     int raw = out->logprobs_of == GUMBEL_RAW && (out->logprobs || out->lse || top_logprobs);
-    return (uint32_t)((out->ranks ? GUMBEL_REQUEST_RANKS : 0) |
-                      (out->kept ? GUMBEL_REQUEST_KEPT : 0) | (top ? GUMBEL_REQUEST_TOP : 0) |
-                      (raw ? GUMBEL_REQUEST_RAW : 0) |
-                      (out->num_top > 0 && out->top_logits ? GUMBEL_REQUEST_LOGITS : 0) |
-                      (gumbel_output_has_best(out) ? GUMBEL_REQUEST_BEST : 0));
+    return (uint32_t)((out->ranks ? GUMBEL_FEATURE_RANKS : 0) |
+                      (out->kept ? GUMBEL_FEATURE_KEPT : 0) | (top ? GUMBEL_FEATURE_TOP : 0) |
+                      (raw ? GUMBEL_FEATURE_RAW : 0) |
+                      (out->num_top > 0 && out->top_logits ? GUMBEL_FEATURE_LOGITS : 0) |
+                      (gumbel_output_has_best(out) ? GUMBEL_FEATURE_BEST : 0));
 }
 
 /* Reads a row parameter with one value a row; `field` is its name in "sampling". */
@@ -85,7 +85,7 @@ static gumbel_status read_penalties(gumbel_problem *p, gumbel_error *error)
     GUMBEL_REFUSE_IF(penalties && !t->history && !has_lists, error, "sampling.transforms.history",
                      "penalties need a history or lists of tokens");
     if (penalties)
-        p->request |= GUMBEL_REQUEST_PENALTIES;
+        p->request |= GUMBEL_FEATURE_PENALTIES;
     t->history = NULL;
     return GUMBEL_OK;
 }
@@ -104,13 +104,13 @@ static gumbel_status read_transforms(gumbel_problem *p, gumbel_error *error)
     GUMBEL_FORWARD(gumbel_check_lists(&t->banned, 0, "sampling.transforms.banned", error));
     GUMBEL_FORWARD(gumbel_check_lists(&t->bias, 1, "sampling.transforms.bias", error));
     if (t->mask.data)
-        p->request |= GUMBEL_REQUEST_MASK;
+        p->request |= GUMBEL_FEATURE_MASK;
     if (t->allowed.offsets)
-        p->request |= GUMBEL_REQUEST_ALLOWED;
+        p->request |= GUMBEL_FEATURE_ALLOWED;
     if (t->banned.offsets)
-        p->request |= GUMBEL_REQUEST_BANNED;
+        p->request |= GUMBEL_FEATURE_BANNED;
     if (t->bias.offsets)
-        p->request |= GUMBEL_REQUEST_BIAS;
+        p->request |= GUMBEL_FEATURE_BIAS;
     return read_penalties(p, error);
 }
 
@@ -130,11 +130,11 @@ static gumbel_status read_truncation(gumbel_problem *p, gumbel_error *error)
                      "sampling.truncation.ties", "ties is %d, which no gumbel_ties has",
                      (int)t->ties);
     if (t->min_p.data || t->top_k.data || t->top_p.data)
-        p->request |= GUMBEL_REQUEST_TRUNCATION;
+        p->request |= GUMBEL_FEATURE_TRUNCATION;
     return GUMBEL_OK;
 }
 
-gumbel_status gumbel_read_request(gumbel_problem *p, gumbel_error *error)
+gumbel_status gumbel_read_features(gumbel_problem *p, gumbel_error *error)
 {
     if (p->sampling.transforms)
         GUMBEL_FORWARD(read_transforms(p, error));
@@ -220,7 +220,7 @@ static gumbel_status check_host_truncation(const gumbel_problem *p, gumbel_error
     return GUMBEL_OK;
 }
 
-gumbel_status gumbel_check_host_request(const gumbel_problem *p, gumbel_error *error)
+gumbel_status gumbel_check_host_features(const gumbel_problem *p, gumbel_error *error)
 {
     GUMBEL_FORWARD(check_host_transforms(p, error));
     return check_host_truncation(p, error);

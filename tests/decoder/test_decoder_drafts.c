@@ -130,8 +130,8 @@ static void tree_drafts_match_plain_texts(void **state)
         generate_options o = options_of(&expected, 2 + i, i ? 0.8f : 1.2f);
         assert_int_equal(generate(target, device, &o, NULL, NULL), 0);
         draft_stats chain = assert_drafted_texts_match(target, small, &o, &expected, 4, 0);
-        for (int32_t siblings = 1; siblings <= MAX_DRAFT_SIBLINGS;
-             siblings += TEST_SANITIZED ? MAX_DRAFT_SIBLINGS - 1 : siblings + 1) {
+        for (int32_t siblings = 1; siblings <= DRAFT_SIBLINGS_MAX;
+             siblings += TEST_SANITIZED ? DRAFT_SIBLINGS_MAX - 1 : siblings + 1) {
             draft_stats tree = assert_drafted_texts_match(target, small, &o, &expected, 4, siblings);
             assert_true(tree.cycles <= chain.cycles);
             assert_true(tree.rows > tree.cycles * (1 + siblings));
@@ -395,7 +395,7 @@ static void invalid_options_return_an_error_by_name(void **state)
     raw.ranks = false;
     raw.logprobs_of = GUMBEL_RAW;
     assert_refused(&o, (draft_options){.tokens = 0}, "draft tokens");
-    assert_refused(&o, (draft_options){.tokens = MAX_DRAFT_TOKENS + 1}, "draft tokens");
+    assert_refused(&o, (draft_options){.tokens = DRAFT_TOKENS_MAX + 1}, "draft tokens");
     assert_refused(&o, (draft_options){.tokens = 1, .temperature = -1}, "draft temperature");
     assert_refused(&o, (draft_options){.tokens = 1, .siblings = 1}, "n-grams");
     assert_refused(&o, (draft_options){.model = small, .tokens = 1, .siblings = 16}, "siblings");

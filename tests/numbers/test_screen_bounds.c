@@ -32,7 +32,7 @@ typedef struct screened {
     const generated_head *head;
     unsigned char *screen;
     gumbel_screen_header header;
-    gumbel_screen_parts parts;
+    gumbel_screen_offsets parts;
     int plane;
 } screened;
 
@@ -128,7 +128,7 @@ static screened screen_of(gumbel_device *device, const generated_head *head, int
 {
     screened s = {.head = head, .screen = make_screen(device, &head->weight).data, .plane = plane};
     memcpy(&s.header, s.screen, sizeof s.header);
-    assert_true(gumbel_screen_find_parts(head->weight.rows, head->weight.cols, &s.parts));
+    assert_true(gumbel_screen_find_offsets(head->weight.rows, head->weight.cols, &s.parts));
     return s;
 }
 

@@ -55,7 +55,7 @@ static const gumbel_rank_calls rank_calls = {.create_host_collective = make_coll
                                              .free_host_collective = free_collective,
                                              .top64_size = count_list};
 static const gumbel_backend gpu_table = {
-    .supports = GUMBEL_REQUEST_END - 1, .plan = plan_call, .ranks = &rank_calls};
+    .supports = GUMBEL_FEATURE_END - 1, .plan = plan_call, .ranks = &rank_calls};
 static gumbel_device gpu = {&gpu_table};
 
 static int queue_nothing(void *context, void *stream, const void *send, void *receive, size_t bytes,

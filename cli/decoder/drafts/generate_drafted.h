@@ -13,8 +13,8 @@
 /* Numbers of proposed and accepted drafts of a call, and its times in seconds. */
 typedef struct draft_stats {
     int64_t cycles;
-    int64_t proposed[MAX_DRAFT_TOKENS]; /* cycles with a draft at this place */
-    int64_t accepted[MAX_DRAFT_TOKENS]; /* cycles in which it or a sibling was accepted */
+    int64_t proposed[DRAFT_TOKENS_MAX]; /* cycles with a draft at this place */
+    int64_t accepted[DRAFT_TOKENS_MAX]; /* cycles in which it or a sibling was accepted */
     int64_t emitted;                    /* tokens */
     double drafting;                    /* proposing drafts */
     double verifying;                   /* trunk, head and draws of the target */

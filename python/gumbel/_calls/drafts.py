@@ -181,7 +181,7 @@ def read_draft(
             raise ValueError(
                 f"max_nodes: expected {shape[1]}, columns of `tokens`, got {max_nodes}"
             )
-        most = read_integer("tokens", shape[1], 1, _abi.NODES_MOST)
+        most = read_integer("tokens", shape[1], 1, _abi.NODES_MAX)
         if requests * most != rows:
             raise ValueError(
                 f"tokens: expected {rows} nodes, one for each row, got {requests} x {most}"
@@ -189,7 +189,7 @@ def read_draft(
     else:
         shape = (rows,)
         most = _max_nodes(offsets, arrays) if max_nodes is None else max_nodes
-        most = read_integer("max_nodes", most, 1, _abi.NODES_MOST)
+        most = read_integer("max_nodes", most, 1, _abi.NODES_MAX)
     struct = _abi.Draft(requests=requests, max_nodes=most)
     held: list[Any] = []
 

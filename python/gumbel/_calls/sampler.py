@@ -382,7 +382,7 @@ class Sampler:
                 f"{name}: has {len(inputs)} rows, but the sampler has {rows}; create "
                 "another sampler, or one with num_slots for batches of changing size"
             )
-        samples = read_integer("num_samples", common.get("num_samples", 1), 1, _abi.SAMPLES_MOST)
+        samples = read_integer("num_samples", common.get("num_samples", 1), 1, _abi.SAMPLES_MAX)
         if common.get("history") is not None and samples != 1:
             raise ValueError(
                 "num_samples: must be 1 with a history; draw without the history, then call "

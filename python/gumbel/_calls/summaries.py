@@ -110,14 +110,14 @@ def finish(summaries: Array) -> SampleOutput:
     """
     arrays = arrays_of({"summaries": summaries}, None, None)
     shape = _check_summaries("summaries", summaries)
-    if len(shape) not in (2, 3) or not 1 <= shape[-1] <= _abi.SAMPLES_MOST:
+    if len(shape) not in (2, 3) or not 1 <= shape[-1] <= _abi.SAMPLES_MAX:
         raise ValueError(
             "summaries: expected the shape [B, num_samples] or [parts, B, num_samples], got "
             f"{tuple(summaries.shape)}"
         )
     parts = shape[0] if len(shape) == 3 else 1
-    if not 1 <= parts <= _abi.PARTS_MOST:
-        raise ValueError(f"summaries: expected 1 to {_abi.PARTS_MOST} parts, got {parts}")
+    if not 1 <= parts <= _abi.PARTS_MAX:
+        raise ValueError(f"summaries: expected 1 to {_abi.PARTS_MAX} parts, got {parts}")
     return _finish_summaries(arrays, summaries, parts, *shape[-2:])
 
 

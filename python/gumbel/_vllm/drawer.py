@@ -19,7 +19,7 @@ from .memory import shared_workspace
 from .ranks import listed, rank, score_by_vllm
 from .threads import threads_for
 
-TOP_MOST = 128  # largest top_logprobs of the library
+TOP_MAX = 128  # largest top_logprobs of the library
 _CHANGING = ("seed", "position")  # parameters that change at every step of an unchanged batch
 CALLS_KEPT = 1024  # prepared calls; each batch size has its own. They share one workspace.
 

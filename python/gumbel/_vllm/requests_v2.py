@@ -12,8 +12,8 @@ from vllm.v1.worker.gpu.sample.logit_bias import LogitBiasState
 from vllm.v1.worker.gpu.sample.penalties import PenaltiesState, use_penalty
 
 from .draw_parameters import PENALTIES, DrawParameters, LogprobsRequest
-from .drawer import TOP_MOST
-from .requests_v1 import FLOAT32_MOST, can_bias
+from .drawer import TOP_MAX
+from .requests_v1 import FLOAT32_MAX, can_bias
 from .slot_history import SlotHistory
 
 _KNOWN = (LogitBiasState, PenaltiesState, BadWordsState)
@@ -45,7 +45,7 @@ class Slots:
     def add(self, slot: int, parameters: Any) -> None:
         """Store the parameters of the request that now has this slot."""
         self.by_vllm[slot] = self.has_unknown or bool(
-            not 0 < parameters.repetition_penalty <= FLOAT32_MOST
+            not 0 < parameters.repetition_penalty <= FLOAT32_MAX
             or parameters.bad_words_token_ids
             or (parameters.min_tokens and parameters.all_stop_token_ids)
             or getattr(parameters, "thinking_token_budget", None) is not None
@@ -115,7 +115,7 @@ class Slots:
             return True, None
         count, ids = dimensions
         mode = self.sampler.logprobs_mode
-        served = count <= TOP_MOST and not ids and mode in ("raw_logprobs", "processed_logprobs")
+        served = count <= TOP_MAX and not ids and mode in ("raw_logprobs", "processed_logprobs")
         return served, LogprobsRequest(count, mode == "raw_logprobs") if served else None
 
     def _state(self, name: str) -> Any:

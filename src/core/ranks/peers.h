@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GUMBEL_PEERS_RANKS 16 /* GUMBEL_PEERS_MOST of dist.h */
+#define GUMBEL_PEERS_RANKS 16 /* GUMBEL_PEERS_MAX of dist.h */
 
 /* Header of a peer buffer: state of its own device from one exchange to the next. */
 typedef struct gumbel_peer_buffer {

@@ -23,7 +23,7 @@ static uint64_t capabilities_of_truncation(const gumbel_problem *p)
 {
     const gumbel_truncation *t = &p->truncation;
     uint64_t required = 0;
-    if (!(p->request & GUMBEL_REQUEST_TRUNCATION))
+    if (!(p->request & GUMBEL_FEATURE_TRUNCATION))
         return 0;
     required |= t->min_p.data ? GUMBEL_CAPABILITY_MIN_P : 0;
     required |= t->top_k.data ? GUMBEL_CAPABILITY_TOP_K : 0;
@@ -35,15 +35,15 @@ static uint64_t capabilities_of_truncation(const gumbel_problem *p)
 /* Whether lists of tokens edit logits; without a history, penalties count lists. */
 static int has_lists(const gumbel_problem *p)
 {
-    return (p->request & (GUMBEL_REQUEST_BANNED | GUMBEL_REQUEST_BIAS)) ||
-           ((p->request & GUMBEL_REQUEST_PENALTIES) && (!p->history.prompt || p->with_path));
+    return (p->request & (GUMBEL_FEATURE_BANNED | GUMBEL_FEATURE_BIAS)) ||
+           ((p->request & GUMBEL_FEATURE_PENALTIES) && (!p->history.prompt || p->with_path));
 }
 
 uint64_t gumbel_required_capabilities(const gumbel_problem *p)
 {
     const gumbel_sampling *s = &p->sampling;
     uint64_t required = p->request | capabilities_of_truncation(p);
-    GUMBEL_ASSERT(p->request < GUMBEL_REQUEST_END);
+    GUMBEL_ASSERT(p->request < GUMBEL_FEATURE_END);
     required |= has_lists(p) ? GUMBEL_CAPABILITY_LISTS : 0;
     required |= p->with_mass ? GUMBEL_CAPABILITY_MASS : 0;
     required |= s->num_samples > 1 ? GUMBEL_CAPABILITY_SAMPLES : 0;

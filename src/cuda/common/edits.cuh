@@ -37,9 +37,9 @@ __device__ __forceinline__ row_edits load_row_edits(const gumbel_problem &q, int
 {
     const gumbel_history &h = q.history;
     row_edits e = {{1.0f, 0.0f, 0.0f}, false, nullptr, nullptr, nullptr, 0};
-    if (q.request & GUMBEL_REQUEST_MASK)
+    if (q.request & GUMBEL_FEATURE_MASK)
         e.mask = (const uint32_t *)gumbel_problem_mask(&q, b);
-    if (!(q.request & GUMBEL_REQUEST_PENALTIES))
+    if (!(q.request & GUMBEL_FEATURE_PENALTIES))
         return e;
     e.penalties = gumbel_problem_penalties(&q, b);
     e.act = gumbel_penalties_are_active(&e.penalties);
@@ -75,7 +75,7 @@ __device__ __forceinline__ float penalise_by_history(const gumbel_problem &q, co
     if (!output && listed == 0 && !read_bit(e.prompt, token))
         return y;
     uint32_t count = listed + (output ? gumbel_history_count(&h, e.slot, token) : 0);
-    return gumbel_apply_penalties(y, &e.penalties, min(count, (uint32_t)GUMBEL_COUNT_MOST));
+    return gumbel_apply_penalties(y, &e.penalties, min(count, (uint32_t)GUMBEL_COUNT_MAX));
 }
 
 /* A bit for each of the four tokens from `token`, a multiple of 4, on: 1 if the history has it. */

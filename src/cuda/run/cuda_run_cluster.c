@@ -77,7 +77,7 @@ void cuda_carve_bounded(gumbel_cursor *cursor, const cuda_device *cuda, const gu
     cuda_carve_blocks(cursor, cuda, p, workspace);
     workspace->stored_subtiles =
         gumbel_carve_array(cursor, blocks, rows, sizeof *workspace->stored_subtiles);
-    if (p->request & GUMBEL_REQUEST_PENALTIES)
+    if (p->request & GUMBEL_FEATURE_PENALTIES)
         workspace->unseen_block_maxima = gumbel_carve_array(cursor, (size_t)p->batch, blocks,
                                                             sizeof *workspace->unseen_block_maxima);
 }

@@ -164,9 +164,9 @@ static cuda_screen_params get_screen_params(const cuda_job *job, int width)
     const char *screen = q->screen;
     const int64_t tokens = q->end_token - q->first_token;
     const int64_t draws = cuda_screen_draws(q);
-    gumbel_screen_parts parts;
+    gumbel_screen_offsets parts;
     int known =
-        gumbel_screen_find_parts_as(GUMBEL_SCREEN_LAYOUT_TILES, q->vocab, q->hidden_size, &parts);
+        gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, q->vocab, q->hidden_size, &parts);
     GUMBEL_ASSERT(known && tokens > 0 && draws <= CUDA_SCREEN_ROWS_MAX);
     GUMBEL_ASSERT(w->planes && w->reaches && w->state && w->entries);
     GUMBEL_ASSERT(w->spread || draws == q->batch);

@@ -16,11 +16,11 @@
 #define TIMEOUT 60
 
 static cuda_screen_build get_build_params(const gumbel_problem *p, void *screen,
-                                          gumbel_screen_parts *parts)
+                                          gumbel_screen_offsets *parts)
 {
     char *at = screen;
     int known =
-        gumbel_screen_find_parts_as(GUMBEL_SCREEN_LAYOUT_TILES, p->vocab, p->hidden_size, parts);
+        gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, p->vocab, p->hidden_size, parts);
     GUMBEL_ASSERT(known);
     (void)known;
     return (cuda_screen_build){.weight = p->weight,
@@ -30,7 +30,7 @@ static cuda_screen_build get_build_params(const gumbel_problem *p, void *screen,
                                                   .rows = p->vocab,
                                                   .columns = p->hidden_size,
                                                   .dtype = (uint32_t)p->weight.dtype,
-                                                  .list_most = GUMBEL_SCREEN_LIST_MOST},
+                                                  .list_max = GUMBEL_SCREEN_LIST_MAX},
                                .header = screen,
                                .bounds = (void *)(at + parts->bounds),
                                .steps = (void *)(at + parts->steps),
@@ -42,7 +42,7 @@ gumbel_status cuda_prepare_screen(gumbel_device *device, const gumbel_problem *p
                                   void *screen, gumbel_error *error)
 {
     const cuda_job job = {.cuda = (cuda_device *)device, .stream = problem->stream, .error = error};
-    gumbel_screen_parts parts;
+    gumbel_screen_offsets parts;
     cuda_screen_build m = get_build_params(problem, screen, &parts);
     const cuda_shape one_warp = {1, 32, 0, 0};
     const cuda_shape blocks = {parts.blocks, CUDA_SCREEN_MAKE_THREADS, CUDA_SCREEN_MAKE_BYTES, 0};
@@ -115,7 +115,7 @@ gumbel_status cuda_verify_screen(gumbel_device *device, const gumbel_problem *pr
                                  gumbel_error *error)
 {
     const cuda_job job = {.cuda = (cuda_device *)device, .stream = problem->stream, .error = error};
-    gumbel_screen_parts parts;
+    gumbel_screen_offsets parts;
     cuda_screen_build m = get_build_params(problem, (void *)(uintptr_t)problem->screen, &parts);
     const cuda_shape blocks = {parts.blocks, CUDA_SCREEN_MAKE_THREADS, 0, 0};
     unsigned long long fault = CUDA_SCREEN_HOLDS;

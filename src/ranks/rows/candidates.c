@@ -48,8 +48,8 @@ static void carve_candidates(ranks_candidates *c, gumbel_cursor *cursor, int cou
     size_t ranks = (size_t)c->draw->group->transport.ranks;
     ranks_message none;
     if (counting) { /* neither parameters of rows nor num_top are known before the call */
-        int64_t often = p->request & GUMBEL_REQUEST_TRUNCATION ? TOKENS_MAX
-                                                               : GUMBEL_TOP_MOST + SPARE_TOKENS + 2;
+        int64_t often = p->request & GUMBEL_FEATURE_TRUNCATION ? TOKENS_MAX
+                                                               : GUMBEL_TOP_MAX + SPARE_TOKENS + 2;
         int64_t shard = (c->draw->group->rows_max + 1) / 2 * 2;
         c->tokens_max = (int32_t)(often < shard ? often : shard);
         c->untruncated = p->batch;
@@ -61,8 +61,8 @@ static void carve_candidates(ranks_candidates *c, gumbel_cursor *cursor, int cou
     c->sent = gumbel_carve_array(cursor, c->bytes, 1, 1);
     c->received = gumbel_carve_array(cursor, ranks, c->bytes, 1);
     c->rest = gumbel_carve_array(cursor, ranks, c->bytes, 1);
-    c->sent_extra = gumbel_carve_array(cursor, batch, ranks_extra_bytes(c), 1);
-    c->received_extra = gumbel_carve_array(cursor, ranks * batch, ranks_extra_bytes(c), 1);
+    c->sent_extra = gumbel_carve_array(cursor, batch, ranks_count_masses_bytes(c), 1);
+    c->received_extra = gumbel_carve_array(cursor, ranks * batch, ranks_count_masses_bytes(c), 1);
     c->listed = gumbel_carve_array(cursor, ranks, most, sizeof *c->listed);
     c->sorted = gumbel_carve_array(cursor, ranks, most, sizeof *c->sorted);
     c->room = gumbel_carve_array(cursor, ranks, most, sizeof *c->room);
@@ -88,7 +88,7 @@ static gumbel_status summarise_rows(const ranks_candidates *c, gumbel_error *err
         GUMBEL_FORWARD(
             device->backend->draw_partial(device, &q, NULL, c->summaries, c->draw->local, error));
     }
-    if (p->request & GUMBEL_REQUEST_RAW) {
+    if (p->request & GUMBEL_FEATURE_RAW) {
         gumbel_problem q = ranks_shard_problem(&c->rows, c->rows.logits);
         q.first_row = 0;
         q.position_by_row = 0;
@@ -110,7 +110,7 @@ static void write_message(const ranks_candidates *c)
     memset(c->sent, 0, c->bytes);
     ranks_carve_message(c, c->sent, &m);
 #define OF(field) ((void *)(uintptr_t)(field))
-    if (p->request & GUMBEL_REQUEST_RAW)
+    if (p->request & GUMBEL_FEATURE_RAW)
         memcpy(OF(m.raw), c->raw, (size_t)p->batch * sizeof *c->raw);
     for (int64_t b = 0; b < p->batch; b++) {
         gumbel_rules rules;
@@ -140,7 +140,7 @@ static void write_extra(const ranks_candidates *c, const ranks_merged_row *row, 
     const ranks_shard *own = ranks_own_shard(c->draw->group);
     int32_t samples = p->sampling.num_samples;
     ranks_scale scale = ranks_row_scale(&c->whole, row->b);
-    ranks_row_extra *extra = (ranks_row_extra *)(void *)to;
+    ranks_row_masses *extra = (ranks_row_masses *)(void *)to;
     int32_t *above = (int32_t *)(void *)(extra + 1);
     float *logits = (float *)(void *)(above + samples);
     const float *y = c->rows.y + row->b * p->vocab;
@@ -164,7 +164,7 @@ static int64_t exchange_extra(const ranks_candidates *c, gumbel_status *status, 
 {
     const gumbel_problem *p = c->draw->p;
     int64_t rows = 0, untruncated = 0;
-    size_t each = ranks_extra_bytes(c);
+    size_t each = ranks_count_masses_bytes(c);
     for (int64_t b = 0; b < p->batch; b++) {
         ranks_merged_row row = ranks_merge_row(c, b, untruncated);
         untruncated += !row.truncated;
@@ -204,7 +204,7 @@ gumbel_status ranks_draw_candidates(ranks_draw *draw, gumbel_cursor *cursor, gum
     GUMBEL_FORWARD(summarise_rows(&c, error));
     write_message(&c);
     GUMBEL_FORWARD(ranks_begin_exchange(draw, c.sent, c.received, c.bytes, c.rest, error));
-    ranks_merged_extra extra = {.c = &c};
+    ranks_merged_masses extra = {.c = &c};
     extra.rows = exchange_extra(&c, &status, error);
     GUMBEL_FORWARD(status);
     int64_t untruncated = 0, fallback = 0;
@@ -213,7 +213,7 @@ gumbel_status ranks_draw_candidates(ranks_draw *draw, gumbel_cursor *cursor, gum
         untruncated += !row.truncated;
         extra.mass = 0;
         for (int32_t r = 0; r < draw->group->transport.ranks && row.in_extra; r++) {
-            const ranks_row_extra *of = ranks_extra_of(&extra, r);
+            const ranks_row_masses *of = ranks_get_row_masses(&extra, r);
             extra.mass += (gumbel_wide)of->mass[0] << 64 | of->mass[1];
         }
         if (!ranks_write_row(&c, &row, &extra))

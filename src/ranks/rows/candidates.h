@@ -19,9 +19,9 @@ typedef struct ranks_row_report {
 } ranks_row_report;
 
 /* A row in exchange 2; S counts and S logits follow. */
-typedef struct ranks_row_extra {
+typedef struct ranks_row_masses {
     uint64_t mass[2];
-} ranks_row_extra;
+} ranks_row_masses;
 
 typedef struct ranks_candidates {
     ranks_draw *draw;
@@ -53,7 +53,7 @@ typedef struct ranks_message {
 size_t ranks_carve_message(const ranks_candidates *c, const unsigned char *at, ranks_message *m);
 
 /* Bytes of a row in exchange 2. */
-size_t ranks_extra_bytes(const ranks_candidates *c);
+size_t ranks_count_masses_bytes(const ranks_candidates *c);
 
 /* Whether truncation applies to row b; its rules. */
 int ranks_row_is_truncated(const ranks_candidates *c, int64_t b, gumbel_rules *rules);
@@ -74,22 +74,22 @@ typedef struct ranks_merged_row {
 } ranks_merged_row;
 
 /* A row of exchange 2, from all ranks. */
-typedef struct ranks_merged_extra {
+typedef struct ranks_merged_masses {
     gumbel_wide mass;
     const ranks_candidates *c;
     int64_t place; /* of the row among the rows of exchange 2 */
     int64_t rows;  /* of exchange 2 */
-} ranks_merged_extra;
+} ranks_merged_masses;
 
 /* Merges row b from all messages. `untruncated` is the number of rows without truncation among rows
  * 0 .. b - 1. */
 ranks_merged_row ranks_merge_row(const ranks_candidates *c, int64_t b, int64_t untruncated);
 
 /* Rank r's message about a row in exchange 2. */
-const ranks_row_extra *ranks_extra_of(const ranks_merged_extra *extra, int32_t rank);
+const ranks_row_masses *ranks_get_row_masses(const ranks_merged_masses *extra, int32_t rank);
 
 /* Draws a row and writes its outputs. Returns 0 if the leading tokens do not determine the row. */
 int ranks_write_row(const ranks_candidates *c, ranks_merged_row *row,
-                    const ranks_merged_extra *extra);
+                    const ranks_merged_masses *extra);
 
 #endif

@@ -12,7 +12,7 @@ size_t ranks_carve_message(const ranks_candidates *c, const unsigned char *at, r
 #define PART(field, there, count)                                                                  \
     m->field = (const void *)(at + used);                                                          \
     used += (there) ? (count) * sizeof *m->field : 0
-    PART(raw, p->request & GUMBEL_REQUEST_RAW, batch);
+    PART(raw, p->request & GUMBEL_FEATURE_RAW, batch);
     PART(summaries, 1, (size_t)c->untruncated * samples);
     PART(reports, 1, batch);
     PART(tokens, 1, batch * (size_t)c->tokens_max);
@@ -21,11 +21,11 @@ size_t ranks_carve_message(const ranks_candidates *c, const unsigned char *at, r
     return used;
 }
 
-size_t ranks_extra_bytes(const ranks_candidates *c)
+size_t ranks_count_masses_bytes(const ranks_candidates *c)
 {
     size_t each = sizeof(int32_t) + sizeof(float);
     size_t numbers = (size_t)c->draw->p->sampling.num_samples * each;
-    return sizeof(ranks_row_extra) + (numbers + 7) / 8 * 8;
+    return sizeof(ranks_row_masses) + (numbers + 7) / 8 * 8;
 }
 
 int ranks_row_is_truncated(const ranks_candidates *c, int64_t b, gumbel_rules *rules)
@@ -73,29 +73,29 @@ ranks_merged_row ranks_merge_row(const ranks_candidates *c, int64_t b, int64_t u
     return row;
 }
 
-const ranks_row_extra *ranks_extra_of(const ranks_merged_extra *k, int32_t rank)
+const ranks_row_masses *ranks_get_row_masses(const ranks_merged_masses *k, int32_t rank)
 {
-    size_t each = ranks_extra_bytes(k->c);
+    size_t each = ranks_count_masses_bytes(k->c);
     return (const void *)(k->c->received_extra +
                           ((size_t)rank * (size_t)k->rows + (size_t)k->place) * each);
 }
 
-static int32_t find_token_rank(const ranks_merged_extra *k, int32_t s)
+static int32_t find_token_rank(const ranks_merged_masses *k, int32_t s)
 {
     int32_t above = 0;
     for (int32_t r = 0; r < k->c->draw->group->transport.ranks; r++)
-        above += ((const int32_t *)(ranks_extra_of(k, r) + 1))[s];
+        above += ((const int32_t *)(ranks_get_row_masses(k, r) + 1))[s];
     return above + 1;
 }
 
-static float find_token_logit(const ranks_merged_extra *k, int32_t s, int32_t id)
+static float find_token_logit(const ranks_merged_masses *k, int32_t s, int32_t id)
 {
     const gumbel_group *group = k->c->draw->group;
     int32_t samples = k->c->whole.sampling.num_samples, r = 0;
     while (id < group->shards[r].first_token ||
            id >= group->shards[r].first_token + group->shards[r].rows)
         r++;
-    return ((const float *)((const int32_t *)(ranks_extra_of(k, r) + 1) + samples))[s];
+    return ((const float *)((const int32_t *)(ranks_get_row_masses(k, r) + 1) + samples))[s];
 }
 
 /* ------------------------------------------------------------------------- the outputs ---- */
@@ -182,7 +182,7 @@ static void write_best(const ranks_candidates *c, const ranks_merged_row *row)
     const gumbel_output *out = c->draw->output;
     int32_t n = out->num_best, count = 0;
     gumbel_row drawn = gumbel_problem_row(&c->whole, row->b);
-    ranks_entry best[GUMBEL_BEST_MOST];
+    ranks_entry best[GUMBEL_BEST_MAX];
     for (int32_t i = 0; i < row->kept && row->status == GUMBEL_ROW_OK; i++) {
         ranks_entry e = row->leading.at[i];
         if (!(e.z > -INFINITY))
@@ -207,7 +207,7 @@ static void write_best(const ranks_candidates *c, const ranks_merged_row *row)
 }
 
 static void write_samples(const ranks_candidates *c, const ranks_merged_row *row,
-                          const ranks_merged_extra *extra, float lse)
+                          const ranks_merged_masses *extra, float lse)
 {
     const gumbel_output *out = c->draw->output;
     int32_t samples = c->whole.sampling.num_samples;
@@ -234,7 +234,7 @@ static void write_samples(const ranks_candidates *c, const ranks_merged_row *row
 }
 
 int ranks_write_row(const ranks_candidates *c, ranks_merged_row *row,
-                    const ranks_merged_extra *extra)
+                    const ranks_merged_masses *extra)
 {
     const gumbel_output *out = c->draw->output;
     const gumbel_group *group = c->draw->group;

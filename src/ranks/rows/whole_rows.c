@@ -23,7 +23,7 @@ typedef struct row_run {
 static gumbel_problem drop_draw(const gumbel_problem *p)
 {
     gumbel_problem q = *p;
-    q.request &= GUMBEL_REQUEST_TRANSFORMS;
+    q.request &= GUMBEL_FEATURE_TRANSFORMS;
     q.sampling.temperature = (gumbel_row_f32){0};
     q.sampling.given = (gumbel_row_i32){0};
     q.sampling.noise = NULL;
@@ -71,7 +71,7 @@ static gumbel_problem view_gathered(const ranks_whole_rows *c, row_run run, cons
 static gumbel_problem plan_draw(const ranks_whole_rows *c, row_run run, uint32_t outputs)
 {
     gumbel_problem w = view_gathered(c, run, c->whole ? c->whole + run.at * c->vocab : NULL);
-    w.request &= GUMBEL_REQUEST_TRUNCATION | GUMBEL_REQUEST_GIVEN;
+    w.request &= GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_GIVEN;
     w.request |= outputs;
     w.with_mass = 1;
     if (c->noise) {
@@ -89,7 +89,7 @@ static gumbel_problem plan_score(const ranks_whole_rows *c, row_run run, const i
     const float *raw = c->whole ? c->whole + (c->slice + run.at) * c->vocab : NULL;
     gumbel_problem w = view_gathered(c, run, raw);
     w.first_row = 0;
-    w.request = GUMBEL_REQUEST_GIVEN | GUMBEL_REQUEST_RAW;
+    w.request = GUMBEL_FEATURE_GIVEN | GUMBEL_FEATURE_RAW;
     w.sampling = (gumbel_sampling){.num_samples = each, .given = {ids, each}};
     w.position_by_row = w.mask_by_row = 0;
     w.list_of_row = NULL;
@@ -103,21 +103,21 @@ gumbel_status ranks_count_whole_rows(const ranks_whole_rows *c, size_t *most, gu
     const gumbel_group *group = c->draw->group;
     const gumbel_problem *p = c->draw->p;
     gumbel_problem q = drop_draw(p);
-    const uint32_t outputs = GUMBEL_REQUEST_RANKS | GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_BEST;
+    const uint32_t outputs = GUMBEL_FEATURE_RANKS | GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_BEST;
     if (ranks_own_shard(group)->rows > 0) {
         GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_ROWS, most, error));
-        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_PART, most, error));
+        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_SUMMARIES, most, error));
         q = drop_edits(p);
         GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_ROWS, most, error));
     }
-    q = plan_draw(c, all, (p->request & outputs) | GUMBEL_REQUEST_TOP);
+    q = plan_draw(c, all, (p->request & outputs) | GUMBEL_FEATURE_TOP);
     GUMBEL_FORWARD(ranks_count_call(group, &q, 0, most, error));
     if (!c->raw)
         return GUMBEL_OK;
     static const int32_t none;
     q = plan_score(c, all, &none, p->sampling.num_samples);
     GUMBEL_FORWARD(ranks_count_call(group, &q, 0, most, error));
-    q = plan_score(c, all, &none, GUMBEL_TOP_MOST);
+    q = plan_score(c, all, &none, GUMBEL_TOP_MAX);
     return ranks_count_call(group, &q, 0, most, error);
 }
 
@@ -130,14 +130,14 @@ static void carve_rows(ranks_whole_rows *c, gumbel_cursor *cursor)
     size_t most = (size_t)group->rows_max, ranks = (size_t)group->transport.ranks;
     size_t samples = (size_t)p->sampling.num_samples, slice = (size_t)c->slice;
     size_t moving = (size_t)c->kinds * slice,
-           wide = samples > GUMBEL_TOP_MOST ? samples : GUMBEL_TOP_MOST;
+           wide = samples > GUMBEL_TOP_MAX ? samples : GUMBEL_TOP_MAX;
     c->y = gumbel_carve_array(cursor, batch, own, size);
     c->logits = gumbel_carve_array(cursor, c->raw ? batch : 0, own, size);
     c->sent = gumbel_carve_array(cursor, moving, most, size);
     c->received = gumbel_carve_array(cursor, ranks * moving, most, size);
     c->whole = gumbel_carve_array(cursor, moving, (size_t)c->vocab, size);
     c->tokens = gumbel_carve_array(cursor, slice, samples, size);
-    c->top_ids = gumbel_carve_array(cursor, slice, GUMBEL_TOP_MOST, size);
+    c->top_ids = gumbel_carve_array(cursor, slice, GUMBEL_TOP_MAX, size);
     c->status = gumbel_carve_array(cursor, slice, 1, size);
     c->scratch = gumbel_carve_array(cursor, slice, wide + 1, size);
     c->scores = gumbel_carve_array(cursor, slice, wide, size);
@@ -279,11 +279,11 @@ static gumbel_status draw_run(const ranks_whole_rows *c, row_run run, gumbel_err
         drawn.logprobs = drawn.lse = drawn.top_logprobs = NULL;
         drawn.logprobs_of = GUMBEL_PROCESSED;
     }
-    uint32_t outputs = (out.ranks ? GUMBEL_REQUEST_RANKS : 0) |
-                       (out.kept ? GUMBEL_REQUEST_KEPT : 0) |
-                       (gumbel_output_has_best(&out) ? GUMBEL_REQUEST_BEST : 0);
+    uint32_t outputs = (out.ranks ? GUMBEL_FEATURE_RANKS : 0) |
+                       (out.kept ? GUMBEL_FEATURE_KEPT : 0) |
+                       (gumbel_output_has_best(&out) ? GUMBEL_FEATURE_BEST : 0);
     if (out.num_top > 0 && (drawn.top_ids || drawn.top_logprobs))
-        outputs |= GUMBEL_REQUEST_TOP;
+        outputs |= GUMBEL_FEATURE_TOP;
     gumbel_problem w = plan_draw(c, run, outputs);
     w.with_mass = drawn.lse || drawn.logprobs;
     GUMBEL_FORWARD(device->backend->sample(device, &w, NULL, &drawn, c->draw->local, error));
@@ -309,7 +309,7 @@ ranks_whole_rows ranks_carve_whole_rows(ranks_draw *draw, gumbel_cursor *cursor)
     const gumbel_group *group = draw->group;
     const gumbel_problem *p = draw->p;
     ranks_whole_rows c = {.draw = draw,
-                          .raw = (p->request & (GUMBEL_REQUEST_RAW | GUMBEL_REQUEST_LOGITS)) != 0,
+                          .raw = (p->request & (GUMBEL_FEATURE_RAW | GUMBEL_FEATURE_LOGITS)) != 0,
                           .noise = p->sampling.noise != NULL,
                           .vocab = group->end_token - group->first_token};
     c.kinds = 1 + c.raw + (c.noise ? p->sampling.num_samples : 0);

@@ -34,7 +34,7 @@ static int is_finite_row(const generated_head *generated, int64_t row)
 }
 
 static void check_row(const generated_head *generated, const char *screen,
-                      const gumbel_screen_parts *parts, int64_t row)
+                      const gumbel_screen_offsets *parts, int64_t row)
 {
     const gumbel_screen_header *header = (const void *)screen;
     const gumbel_screen_block *block =
@@ -76,10 +76,10 @@ void screen_certificates(void)
                           200 + 7 * kind, 1, 5);
         gpu_head h = head_on_gpu(&generated);
         char *screen = make_zeroed(h.screen.bytes, 1);
-        gumbel_screen_parts parts;
+        gumbel_screen_offsets parts;
         gpu_fetch(screen, h.screen.data, h.screen.bytes);
         const gumbel_screen_header *header = (const void *)screen;
-        CHECK(gumbel_screen_find_parts_as(GUMBEL_SCREEN_LAYOUT_TILES, generated.weight.rows,
+        CHECK(gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, generated.weight.rows,
                                           generated.weight.cols, &parts) &&
                   parts.bytes == h.screen.bytes,
               "%s", head_kind_names[kind]);

@@ -166,10 +166,10 @@ void store_body(const void *argument)
 
 } // namespace
 
-void *emulate_making(const gumbel_tensor &weight, int list_most, uint64_t *random, const char *what)
+void *emulate_making(const gumbel_tensor &weight, int list_max, uint64_t *random, const char *what)
 {
-    gumbel_screen_parts parts;
-    if (!gumbel_screen_find_parts_as(GUMBEL_SCREEN_LAYOUT_TILES, weight.rows, weight.cols, &parts))
+    gumbel_screen_offsets parts;
+    if (!gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, weight.rows, weight.cols, &parts))
         die("%s: no screen", what);
     char *screen = (char *)poisoned_workspace(parts.bytes);
     making own = {};
@@ -180,7 +180,7 @@ void *emulate_making(const gumbel_tensor &weight, int list_most, uint64_t *rando
     own.params.initial_header.rows = weight.rows;
     own.params.initial_header.columns = weight.cols;
     own.params.initial_header.dtype = (uint32_t)weight.dtype;
-    own.params.initial_header.list_most = list_most;
+    own.params.initial_header.list_max = list_max;
     own.params.header = (gumbel_screen_header *)screen;
     own.params.bounds = (gumbel_screen_block *)(screen + parts.bounds);
     own.params.steps = (float *)(screen + parts.steps);
@@ -216,9 +216,9 @@ void find_candidates(emulated_screen &own, fenced_arrays &arrays, const cuda_par
 {
     const gumbel_problem &q = call.problem;
     const char *screen = (const char *)q.screen;
-    gumbel_screen_parts parts;
+    gumbel_screen_offsets parts;
     cuda_screen_params &s = own.params;
-    gumbel_screen_find_parts_as(GUMBEL_SCREEN_LAYOUT_TILES, q.vocab, q.hidden_size, &parts);
+    gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, q.vocab, q.hidden_size, &parts);
     s.draws = (int32_t)cuda_screen_draws(&q);
     while (cuda_screen_widths[own.place] < 2 * s.draws)
         own.place++;

@@ -187,13 +187,13 @@ bool passes(int index, gumbel_device *cpu, counts *all)
     const bool needs_mass = output.lse || output.logprobs || output.top_logprobs;
     emulated_launch own =
         emulated_launch_of(generated->head, sampling, needs_mass, 0, ctas, &random, what);
-    void *screen = emulate_making(own.params.problem.weight, is_short ? 1 : GUMBEL_SCREEN_LIST_MOST,
+    void *screen = emulate_making(own.params.problem.weight, is_short ? 1 : GUMBEL_SCREEN_LIST_MAX,
                                   &random, what);
     uint64_t *floors = (uint64_t *)poisoned_workspace((size_t)(plan.batch * plan.samples) *
                                                       CUDA_THRESHOLD_WORDS * sizeof *floors);
     std::vector<int32_t> states((size_t)plan.batch, 7);
     own.params.problem.screen = screen;
-    own.params.problem.request |= gumbel_output_request(&output);
+    own.params.problem.request |= gumbel_output_features(&output);
     own.params.output = output;
     own.params.row_thresholds = floors;
     own.params.tag = 1 + 3 * (uint64_t)index;

@@ -21,7 +21,7 @@ struct queued_ranks {
     int32_t ranks, refuses;
     _Atomic int collectives;
     thread_ranks *called, *collective;
-    member members[THREAD_RANKS_MOST];
+    member members[THREAD_RANKS_MAX];
 };
 
 /* The message that each rank sends to all others at the start of an exchange. */
@@ -62,7 +62,7 @@ static int queue_exchange(void *context, void *stream, const void *send, void *r
 {
     member *m = context;
     int32_t ranks = m->place->ranks;
-    offer all[THREAD_RANKS_MOST];
+    offer all[THREAD_RANKS_MAX];
     const offer own = {send, m->came, m->left};
     GPU(cuEventRecord, m->came, stream);
     if (exchange_on_host(&m->host, &own, all, sizeof own, timeout_ms, why))
@@ -97,7 +97,7 @@ static int aside(void *context, void *stream, const void *send, void *receive, s
 {
     member *m = context;
     queued_ranks *place = m->place;
-    offer all[THREAD_RANKS_MOST];
+    offer all[THREAD_RANKS_MAX];
     const offer own = {.send = send};
     (void)stream;
     if (m == &place->members[place->refuses])
@@ -116,7 +116,7 @@ queued_ranks *queued_ranks_make(int32_t ranks)
     queued_ranks *p = make_zeroed(1, sizeof *p);
     int least, greatest;
     p->ranks = ranks;
-    p->refuses = THREAD_RANKS_MOST - 1;
+    p->refuses = THREAD_RANKS_MAX - 1;
     p->called = thread_ranks_make(ranks);
     p->collective = thread_ranks_make(ranks);
     GPU(cuCtxGetStreamPriorityRange, &least, &greatest);

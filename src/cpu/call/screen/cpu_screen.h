@@ -35,7 +35,7 @@ typedef struct cpu_screen {
     gumbel_problem capped; /* the problem of bound_job with a soft-cap */
     const cpu_screen_kernel *kernel;
     gumbel_screen_header header;
-    gumbel_screen_parts parts;
+    gumbel_screen_offsets parts;
     const gumbel_screen_block *block_bounds; /* [blocks] of the certificate */
     const float *steps;                      /* [64 * blocks] */
     const uint8_t *copy;
@@ -45,7 +45,7 @@ typedef struct cpu_screen {
     int8_t *planes;              /* [panels] of 2 n [columns] bytes, n hidden states in a panel */
     int32_t *start;              /* [panels] of [2 n] start values of the sums */
     cpu_candidates *candidates;  /* [threads, B, S] */
-    cpu_candidate *list_storage; /* [threads, B, S, GUMBEL_SCREEN_LIST_MOST] */
+    cpu_candidate *list_storage; /* [threads, B, S, GUMBEL_SCREEN_LIST_MAX] */
     int32_t *sums;               /* [threads, CPU_SCREEN_SUMS] */
     float lift;                  /* largest rounding error by which a soft-cap is not monotone */
     int32_t used;                /* number of threads of bound_job */
@@ -53,7 +53,7 @@ typedef struct cpu_screen {
 } cpu_screen;
 
 /* Why a call whose capabilities a screen supports takes the full pass; NULL if it does not. */
-const char *cpu_explain_screen_refusal(const cpu_device *cpu, const gumbel_problem *problem);
+const char *cpu_is_screen_faster(const cpu_device *cpu, const gumbel_problem *problem);
 
 /* Rows first .. end of a batch. */
 typedef struct cpu_row_range {

@@ -10,7 +10,7 @@
 typedef struct screen_maker {
     cpu_device *device;
     const gumbel_problem *problem;
-    gumbel_screen_parts parts;
+    gumbel_screen_offsets parts;
     unsigned char *screen;
     _Atomic int64_t next;
     _Atomic uint32_t error, weight; /* maxima so far, as bits of non-negative floats */
@@ -60,8 +60,8 @@ gumbel_status cpu_make_screen(gumbel_device *device, const gumbel_problem *p, vo
                                    .rows = p->vocab,
                                    .columns = p->hidden_size,
                                    .dtype = (uint32_t)p->weight.dtype,
-                                   .list_most = GUMBEL_SCREEN_LIST_MOST};
-    int known = gumbel_screen_find_parts(p->vocab, p->hidden_size, &m.parts);
+                                   .list_max = GUMBEL_SCREEN_LIST_MAX};
+    int known = gumbel_screen_find_offsets(p->vocab, p->hidden_size, &m.parts);
     (void)error;
     (void)known;
     GUMBEL_ASSERT(known);

@@ -12,7 +12,7 @@
 
 typedef struct screen_verifier {
     const gumbel_problem *problem;
-    gumbel_screen_parts parts;
+    gumbel_screen_offsets parts;
     gumbel_screen_header header;
     _Atomic int64_t next;
     _Atomic int64_t fault; /* the first row whose bound does not hold */
@@ -66,7 +66,7 @@ static void verify_claimed_blocks(void *argument, int32_t thread)
 gumbel_status cpu_verify_screen(gumbel_device *device, const gumbel_problem *p, gumbel_error *error)
 {
     screen_verifier v = {.problem = p, .fault = INT64_MAX};
-    int known = gumbel_screen_find_parts(p->vocab, p->hidden_size, &v.parts);
+    int known = gumbel_screen_find_offsets(p->vocab, p->hidden_size, &v.parts);
     GUMBEL_ASSERT(known && p->screen);
     (void)known;
     memcpy(&v.header, p->screen, sizeof v.header);
