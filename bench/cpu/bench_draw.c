@@ -22,9 +22,9 @@
 #include <string.h>
 #include <time.h>
 
-#define V           151936
-#define ROWS_MOST   512
-#define ROUNDS_MOST 201
+#define V          151936
+#define ROWS_MAX   512
+#define ROUNDS_MAX 201
 
 typedef struct route {
     const char *name;
@@ -38,7 +38,7 @@ typedef struct place {
     int rows, rounds;
 } place;
 
-static const place places[] = {{"L2", 1, 201}, {"L3", 16, 21}, {"memory", ROWS_MOST, 5}};
+static const place places[] = {{"L2", 1, 201}, {"L3", 16, 21}, {"memory", ROWS_MAX, 5}};
 
 static double seconds_now(void)
 {
@@ -124,7 +124,7 @@ static int compare_doubles(const void *a, const void *b)
 static void measure_place(const place *at, const route *routes, int count,
                           gumbel_device *const *devices, const float *logits, int json)
 {
-    static double times[16][ROUNDS_MOST];
+    static double times[16][ROUNDS_MAX];
     volatile float sink = 0;
     for (int round = -1; round < at->rounds; round++)
         for (int i = 0; i < count; i++) {
@@ -161,12 +161,12 @@ static void measure_place(const place *at, const route *routes, int count,
 int main(int argc, char **argv)
 {
     int json = argc == 3 && strcmp(argv[1], "--json") == 0, count = 1;
-    float *logits = malloc((size_t)ROWS_MOST * V * sizeof *logits);
+    float *logits = malloc((size_t)ROWS_MAX * V * sizeof *logits);
     gumbel_device *devices[8] = {NULL};
     gumbel_device_info info = {.struct_size = sizeof info};
     route routes[16] = {{"bare maximum", GUMBEL_ISA_AUTO, 1, 0, 0}};
     uint64_t state = 1;
-    for (size_t i = 0; i < (size_t)ROWS_MOST * V; i++)
+    for (size_t i = 0; i < (size_t)ROWS_MAX * V; i++)
         logits[i] = 2.5f * next_normal(&state);
     for (int isa = GUMBEL_ISA_REFERENCE; isa <= GUMBEL_ISA_NEON; isa++) {
         devices[isa] = open_isa((gumbel_isa)isa);

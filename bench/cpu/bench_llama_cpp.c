@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { STEPS_MOST = 1000, WARM = 8 };
+enum { STEPS_MAX = 1000, WARM = 8 };
 
 enum way {
     THEIRS_SAMPLE, /* llama_sampler_sample(), which lists all tokens and applies the chain */
@@ -38,7 +38,7 @@ static const char *const names[WAYS] = {"llama_sampler_sample, llama.cpp's chain
                                         "llama_decode",
                                         "llama_decode, ours in the graph",
                                         "llama_decode, ours fused"};
-static double times[WAYS][STEPS_MOST];
+static double times[WAYS][STEPS_MAX];
 
 static double seconds_now(void)
 {
@@ -98,7 +98,7 @@ static struct llama_context *context_of(struct llama_model *model, struct llama_
 {
     struct llama_sampler_seq_config config = {0, chain};
     struct llama_context_params params = llama_context_default_params();
-    params.n_ctx = STEPS_MOST + WARM;
+    params.n_ctx = STEPS_MAX + WARM;
     params.n_threads = params.n_threads_batch = 1;
     params.samplers = chain ? &config : NULL;
     params.n_samplers = chain != NULL;
@@ -203,7 +203,7 @@ static void print_report(const struct bench *b, int steps)
 int main(int argc, char **argv)
 {
     const int steps = argc > 2 ? atoi(argv[2]) : 0;
-    if (steps < 10 || steps > STEPS_MOST)
+    if (steps < 10 || steps > STEPS_MAX)
         fail("usage: bench_llama_cpp MODEL.gguf STEPS, 10 to 1000");
     llama_log_set(quiet, NULL);
     struct llama_model *model = llama_model_load_from_file(argv[1], llama_model_default_params());

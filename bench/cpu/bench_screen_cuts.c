@@ -24,11 +24,11 @@
 #include <string.h>
 #include <time.h>
 
-#define V           151936
-#define BATCH_MOST  16
-#define ROUNDS_MOST 101
-#define SPOILT      5
-#define TABLE       65536
+#define V          151936
+#define BATCH_MAX  16
+#define ROUNDS_MAX 101
+#define SPOILT     5
+#define TABLE      65536
 
 typedef struct variant {
     const char *name;
@@ -48,7 +48,7 @@ static struct {
     int rounds;
     const char *commit; /* NULL: a table for people */
     gumbel_device *device;
-    uint16_t *weight, *hidden; /* [V, D], [rounds + 1, BATCH_MOST, D] */
+    uint16_t *weight, *hidden; /* [V, D], [rounds + 1, BATCH_MAX, D] */
     gumbel_screen screen;
     float table[TABLE]; /* of normal numbers */
     int printed;
@@ -135,7 +135,7 @@ static void fill_weights(int structured)
 /* Hidden states whose logits have a standard deviation of some 3, leaning to a token each. */
 static void fill_hidden(int structured)
 {
-    int64_t rows = (int64_t)(bench.rounds + 1) * BATCH_MOST;
+    int64_t rows = (int64_t)(bench.rounds + 1) * BATCH_MAX;
     for (int64_t b = 0; b < rows; b++) {
         const uint16_t *token = bench.weight + (int64_t)(next_random() % V) * bench.columns;
         for (int64_t i = 0; i < bench.columns; i++) {
@@ -150,7 +150,7 @@ static gumbel_head head_of(int64_t batch, int round, int screened)
 {
     gumbel_head head = {
         .struct_size = sizeof head,
-        .hidden = {.data = bench.hidden + round * BATCH_MOST * bench.columns,
+        .hidden = {.data = bench.hidden + round * BATCH_MAX * bench.columns,
                    .dtype = GUMBEL_BFLOAT16,
                    .rows = batch,
                    .cols = bench.columns},
@@ -163,8 +163,8 @@ static gumbel_head head_of(int64_t batch, int round, int screened)
 /* ---------------------------------------------------------------------------------- calls ---- */
 
 typedef struct result {
-    int32_t tokens[BATCH_MOST], status[BATCH_MOST];
-    float scores[BATCH_MOST];
+    int32_t tokens[BATCH_MAX], status[BATCH_MAX];
+    float scores[BATCH_MAX];
 } result;
 
 /* Draw; the milliseconds. `workspace` holds what any variant needs. */
@@ -213,9 +213,9 @@ static double find_entropy(void)
 {
     enum { SAMPLES = 64 };
     static const float temperature = 0.8f;
-    int32_t tokens[BATCH_MOST * SAMPLES];
-    float logprobs[BATCH_MOST * SAMPLES];
-    gumbel_head head = head_of(BATCH_MOST, 0, 0);
+    int32_t tokens[BATCH_MAX * SAMPLES];
+    float logprobs[BATCH_MAX * SAMPLES];
+    gumbel_head head = head_of(BATCH_MAX, 0, 0);
     gumbel_sampling sampling = {.struct_size = sizeof sampling,
                                 .temperature = {&temperature, GUMBEL_SAME},
                                 .num_samples = SAMPLES};
@@ -228,10 +228,10 @@ static double find_entropy(void)
     void *workspace = make_room(bytes);
     check(gumbel_sample(bench.device, NULL, &head, &sampling, &output, workspace, bytes, &error),
           &error);
-    for (int i = 0; i < BATCH_MOST * SAMPLES; i++)
+    for (int i = 0; i < BATCH_MAX * SAMPLES; i++)
         sum -= (double)logprobs[i];
     free(workspace);
-    return sum / (BATCH_MOST * SAMPLES);
+    return sum / (BATCH_MAX * SAMPLES);
 }
 
 /* The share of rows that take the full pass. */
@@ -265,7 +265,7 @@ static int compare_doubles(const void *a, const void *b)
 
 static double find_quantile(const double *of, double q)
 {
-    double sorted[ROUNDS_MOST];
+    double sorted[ROUNDS_MAX];
     memcpy(sorted, of, (size_t)bench.rounds * sizeof *sorted);
     qsort(sorted, (size_t)bench.rounds, sizeof *sorted, compare_doubles);
     return sorted[(int)(q * (bench.rounds - 1) + 0.5)];
@@ -274,7 +274,7 @@ static double find_quantile(const double *of, double q)
 static void print_line(const char *name, int64_t batch, const variant *v, const double *full,
                        const double *screened, double left)
 {
-    double ratios[ROUNDS_MOST];
+    double ratios[ROUNDS_MAX];
     for (int i = 0; i < bench.rounds; i++)
         ratios[i] = full[i] / screened[i];
     if (bench.commit)
@@ -295,7 +295,7 @@ static void print_line(const char *name, int64_t batch, const variant *v, const 
 
 static void measure_calls(const char *name, int64_t batch)
 {
-    static double times[2][VARIANTS][ROUNDS_MOST];
+    static double times[2][VARIANTS][ROUNDS_MAX];
     size_t bytes;
     void *workspace = workspace_of(batch, &bytes);
     for (int round = 0; round <= bench.rounds; round++)
@@ -347,7 +347,7 @@ int main(int argc, char **argv)
     options.threads = argc > 3 ? atoi(argv[3]) : 0;
     bench.commit = argc > 4 ? argv[4] : NULL;
     if (bench.columns < 1 || bench.columns > 65535 || bench.rounds < 1 ||
-        bench.rounds > ROUNDS_MOST) {
+        bench.rounds > ROUNDS_MAX) {
         fprintf(stderr, "bench_screen_cuts: D [rounds [threads [commit]]]\n");
         return 1;
     }
@@ -357,7 +357,7 @@ int main(int argc, char **argv)
     check(gumbel_open(&options, &bench.device, &error), &error);
     check(gumbel_describe(bench.device, &info), &error);
     bench.weight = make_room((size_t)(V * bench.columns) * 2);
-    bench.hidden = make_room((size_t)((bench.rounds + 1) * BATCH_MOST * bench.columns) * 2);
+    bench.hidden = make_room((size_t)((bench.rounds + 1) * BATCH_MAX * bench.columns) * 2);
     if (bench.commit)
         printf("{\n  \"commit\": \"%s\",\n  \"isa\": \"%s\",\n  \"threads\": %d,\n  \"shape\": "
                "\"bfloat16, V = %d, D = %d, T = 0.8\",\n  \"rounds\": %d,\n  \"rows\": [\n",

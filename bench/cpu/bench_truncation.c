@@ -21,8 +21,8 @@
 #include <string.h>
 #include <time.h>
 
-#define V           151936
-#define ROUNDS_MOST 1001
+#define V          151936
+#define ROUNDS_MAX 1001
 
 typedef struct variant {
     const char *name;
@@ -206,7 +206,7 @@ static void compare_kept(gumbel_device *device, const gumbel_logits *logits, con
 static void measure_variants(const char *name, gumbel_device *device, const gumbel_head *head,
                              const gumbel_logits *logits, int rounds)
 {
-    static double times[VARIANTS][ROUNDS_MOST];
+    static double times[VARIANTS][ROUNDS_MAX];
     call calls[VARIANTS];
     memset(calls, 0, sizeof calls);
     for (int v = 0; v < VARIANTS; v++) {
@@ -255,7 +255,7 @@ static void measure_fused(gumbel_device *device, int64_t hidden_size, int rounds
 int main(int argc, char **argv)
 {
     int rounds = argc > 1 ? atoi(argv[1]) : 101;
-    rounds = rounds < 1 ? 1 : rounds > ROUNDS_MOST ? ROUNDS_MOST : rounds;
+    rounds = rounds < 1 ? 1 : rounds > ROUNDS_MAX ? ROUNDS_MAX : rounds;
     float *row = malloc(V * sizeof *row);
     gumbel_logits logits = {.struct_size = sizeof logits, .logits = {row, GUMBEL_FLOAT32, 1, V, 0}};
     gumbel_device_options options = {.struct_size = sizeof options, .threads = 1};

@@ -33,7 +33,7 @@ WORKER_BYTES = 5 << 30  # of a process beside its weights: context, cache, graph
 HERE = pathlib.Path(__file__).resolve().parent
 LEFT_OUT = "no time was left"
 PREPARING = 0.7  # of the time that is left: who takes longer is left out
-MOST = 90  # seconds that a worker may measure
+SECONDS_MAX = 90  # seconds that a worker may measure
 
 
 class Worker:
@@ -179,7 +179,7 @@ class Bench:
             return True
         worker.send(measure=way, rounds=self.arguments.rounds or ROUNDS[way])
         try:
-            answer = worker.answer(min(MOST, self._seconds_left() + 10))
+            answer = worker.answer(min(SECONDS_MAX, self._seconds_left() + 10))
         except RuntimeError as error:
             self.skip_ways(worker.place, ways, str(error))
             return False

@@ -28,7 +28,7 @@ struct shape {
     int64_t vocab, hidden;
 };
 constexpr shape SHAPES[] = {{151936, 4096}, {128256, 8192}};
-constexpr int RANKS_MOST = 8;
+constexpr int RANKS_MAX = 8;
 
 struct board {
     char ids[8][GUMBEL_NCCL_ID_BYTES];
@@ -139,7 +139,8 @@ static void gather_logits(const ranks_bench &b, int64_t B)
             &one, b.weight, CUDA_R_16BF, int(b.of.hidden), b.hidden, CUDA_R_16BF, int(b.of.hidden),
             &zero, b.product, CUDA_R_16BF, int(b.rows), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     size_t bytes = size_t(B) * size_t(b.of.vocab / 64 / b.transport.ranks * 64) * 2;
-    if (b.transport.queue(b.transport.context, b.stream, b.product, b.gathered, bytes, 0, why)) {
+    if (b.transport.stream_all_gather(b.transport.context, b.stream, b.product, b.gathered, bytes,
+                                      0, why)) {
         fprintf(stderr, "%s\n", why);
         exit(1);
     }
@@ -207,13 +208,13 @@ static void measure_parts(const ranks_bench &b, int64_t B, int rank)
     CHECKED(gumbel_workspace_size, b.gpu, &head, NULL, &sampling, NULL, &bytes, &error);
     char *workspace = allocate<char>(bytes);
     gumbel_summary *own = allocate<gumbel_summary>(B),
-                   *all = allocate<gumbel_summary>(B * RANKS_MOST);
+                   *all = allocate<gumbel_summary>(B * RANKS_MAX);
     auto part = [&] {
         CHECKED(gumbel_partial, b.gpu, b.stream, &head, &sampling, own, workspace, bytes, &error);
     };
     auto gather = [&] {
-        if (b.transport.queue(b.transport.context, b.stream, own, all, size_t(B) * sizeof *own, 0,
-                              why)) {
+        if (b.transport.stream_all_gather(b.transport.context, b.stream, own, all,
+                                          size_t(B) * sizeof *own, 0, why)) {
             fprintf(stderr, "%s\n", why);
             exit(1);
         }
@@ -364,7 +365,7 @@ int main(int argc, char **argv)
             ranks = atoi(argv[i]);
     void *memory =
         mmap(NULL, sizeof(board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (ranks < 1 || ranks > RANKS_MOST || memory == MAP_FAILED)
+    if (ranks < 1 || ranks > RANKS_MAX || memory == MAP_FAILED)
         return 2;
     for (int rank = 0; rank < ranks; rank++)
         if (fork() == 0)

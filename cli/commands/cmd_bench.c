@@ -9,10 +9,10 @@
 #include "bench.h"
 #include "commands.h"
 
-enum { MOST_BATCHES = 16 };
+enum { BATCHES_MAX = 16 };
 
 struct batch_list {
-    int64_t sizes[MOST_BATCHES];
+    int64_t sizes[BATCHES_MAX];
     int count; /* 0: the device's defaults */
 };
 
@@ -49,7 +49,7 @@ static void read_batches(const char *field, const char *text, void *into)
 {
     struct batch_list *batches = into;
 
-    batches->count = parse_integers(field, text, 1, 4096, batches->sizes, MOST_BATCHES);
+    batches->count = parse_integers(field, text, 1, 4096, batches->sizes, BATCHES_MAX);
 }
 
 #define AT(member) .offset = offsetof(struct bench_options, member)

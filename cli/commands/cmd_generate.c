@@ -73,10 +73,10 @@ static const struct argument accepted[] = {
      "the last ones earlier in the text",
      ARGUMENT_TEXT, AT(draft.from)},
     {"draft-tokens", 0, "N", "Tokens of a draft, 1 to 63 (default 4)", ARGUMENT_INT32,
-     AT(draft.tokens), 1, DRAFT_TOKENS_MOST},
+     AT(draft.tokens), 1, DRAFT_TOKENS_MAX},
     {"draft-siblings", 0, "N",
      "Alternatives to each token of a draft, 0 to 15: the next best of its draw (default 0)",
-     ARGUMENT_INT32, AT(draft.siblings), 0, DRAFT_SIBLINGS_MOST},
+     ARGUMENT_INT32, AT(draft.siblings), 0, DRAFT_SIBLINGS_MAX},
     {"draft-rule", 0, "NAME",
      "How drafts are accepted: 'coupled', while they equal the model's own draws, so that the text "
      "is the same (default); 'rejection' or 'block', by probabilities: another text of the same "

@@ -80,7 +80,7 @@ static const struct argument accepted[] = {
      ARGUMENT_TEXT, AT(request.output_tokens)},
     {"num-best", 0, "N",
      "Number of best scores of each draw, 0 to 16: draws without replacement (default 0)",
-     ARGUMENT_INT32, AT(num_best), 0, GUMBEL_BEST_MOST},
+     ARGUMENT_INT32, AT(num_best), 0, GUMBEL_BEST_MAX},
     {.help = "Results. Without any of these, and with --json, JSON is printed on stdout:"},
     {"out-tokens", 0, "FILE.npy", "Tokens, int32 [B, S]", ARGUMENT_TEXT, AT(out.of[RESULT_TOKENS])},
     {"out-logprobs", 0, "FILE.npy", "Log-probabilities, float32 [B, S]", ARGUMENT_TEXT,

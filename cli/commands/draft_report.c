@@ -27,7 +27,7 @@ static double predict_emitted(const draft_stats *stats, int32_t tokens)
     int64_t reached = stats->proposed[0], accepted = 0;
     double a = 0;
 
-    for (int32_t i = 0; i < DRAFT_TOKENS_MOST; i++) {
+    for (int32_t i = 0; i < DRAFT_TOKENS_MAX; i++) {
         accepted += stats->accepted[i];
         if (i > 0) {
             reached += stats->accepted[i - 1] < stats->proposed[i] ? stats->accepted[i - 1]
@@ -44,7 +44,7 @@ struct draft_report make_draft_report(const draft_stats *stats, int32_t tokens)
     double proposed = 0, accepted = 0;
     struct draft_report r = {.tokens = tokens};
 
-    for (int32_t i = 0; i < DRAFT_TOKENS_MOST; i++) {
+    for (int32_t i = 0; i < DRAFT_TOKENS_MAX; i++) {
         r.at_place[i] = divide_or_zero((double)stats->accepted[i], (double)stats->proposed[i]);
         r.offered[i] = divide_or_zero((double)stats->proposed[i], cycles);
         proposed += (double)stats->proposed[i];

@@ -12,10 +12,10 @@
 /* Seconds and rates computed from the stats of a call. A cycle drafts n - 1 tokens, each in
  * T_draft, and feeds the target n rows in T(n) = T(1) + (n - 1) * `row`. */
 struct draft_report {
-    int32_t tokens;                     /* of a draft, as requested */
-    double at_place[DRAFT_TOKENS_MOST]; /* accepted / proposed drafts at a place */
-    double offered[DRAFT_TOKENS_MOST];  /* drafts at a place, a cycle */
-    double accepted;                    /* a cycle, as the next two */
+    int32_t tokens;                    /* of a draft, as requested */
+    double at_place[DRAFT_TOKENS_MAX]; /* accepted / proposed drafts at a place */
+    double offered[DRAFT_TOKENS_MAX];  /* drafts at a place, a cycle */
+    double accepted;                   /* a cycle, as the next two */
     double proposed;
     double emitted;
     double draft;       /* T_draft */

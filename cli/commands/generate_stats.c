@@ -9,7 +9,7 @@
 #include "report.h"
 #include "source.h"
 
-enum { MOST_ROWS = 16, MOST_STEPS = 32 };
+enum { ROWS_MAX = 16, STEPS_MAX = 32 };
 
 /* Hidden states of `steps` steps of `rows` rows, step by step: [steps, rows, D]. */
 struct step_states {
@@ -46,8 +46,8 @@ static void feed_text(decoder *model, const struct written_texts *texts, int32_t
 static struct step_states gather_states(decoder *model, const struct written_texts *texts)
 {
     struct step_states states = {
-        .steps = MOST_STEPS,
-        .rows = texts->samples < MOST_ROWS ? texts->samples : MOST_ROWS,
+        .steps = STEPS_MAX,
+        .rows = texts->samples < ROWS_MAX ? texts->samples : ROWS_MAX,
         .width = decoder_describe(model)->hidden_size,
     };
     float *text = require_memory("hidden states", states.steps * states.width, sizeof *text);
@@ -111,7 +111,7 @@ static void time_step(struct timing *timing, const struct source *source, double
 static void time_steps(struct timing *timing, const struct step_states *states,
                        const struct source *all, struct generate_stats *stats)
 {
-    double fused[MOST_STEPS + 1], product[MOST_STEPS + 1], materialised[MOST_STEPS + 1];
+    double fused[STEPS_MAX + 1], product[STEPS_MAX + 1], materialised[STEPS_MAX + 1];
 
     /* The first step warms the caches and is not timed. */
     for (int64_t step = -1; step < states->steps; step++) {
@@ -136,10 +136,10 @@ static void compare_routes(decoder *model, gumbel_device *device, const struct s
     const struct source all = source_from_head(hidden, decoder_head(model));
     const struct source first = source_rows(&all, 0, states->rows);
     const int64_t logits = states->rows * source_vocab(&all);
-    static const double uniforms[MOST_ROWS] = {0.5, 0.25, 0.75, 0.125, 0.625, 0.375, 0.875, 0.0625,
-                                               0.5, 0.25, 0.75, 0.125, 0.625, 0.375, 0.875, 0.0625};
-    int32_t tokens[MOST_ROWS];
-    float logprobs[MOST_ROWS];
+    static const double uniforms[ROWS_MAX] = {0.5, 0.25, 0.75, 0.125, 0.625, 0.375, 0.875, 0.0625,
+                                              0.5, 0.25, 0.75, 0.125, 0.625, 0.375, 0.875, 0.0625};
+    int32_t tokens[ROWS_MAX];
+    float logprobs[ROWS_MAX];
     float *exact = require_memory("logits", logits, sizeof(float));
     const gumbel_device_info info = describe_device(device);
     struct timing timing = {

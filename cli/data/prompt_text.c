@@ -9,14 +9,14 @@
 
 struct prompt_text prompt_read(const char *given)
 {
-    enum { MOST_BYTES = 1 << 25 };
+    enum { BYTES_MAX = 1 << 25 };
     struct prompt_text prompt = {given, 0, NULL};
 
     if (given) {
         prompt.size = strlen(given);
         return prompt;
     }
-    prompt.from_stdin = read_standard_input("--prompt", "the prompt", MOST_BYTES, &prompt.size);
+    prompt.from_stdin = read_standard_input("--prompt", "the prompt", BYTES_MAX, &prompt.size);
     prompt.bytes = prompt.from_stdin;
     if (prompt.size > 0 && prompt.bytes[prompt.size - 1] == '\n') {
         prompt.size--;

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-enum { MOST_THREADS = 1024 };
+enum { THREADS_MAX = 1024 };
 
 struct thread_task {
     thread_function function;
@@ -24,11 +24,11 @@ static void *run_task(void *argument)
 
 void run_on_threads(int32_t threads, thread_function function, void *argument)
 {
-    static _Thread_local struct thread_task tasks[MOST_THREADS];
-    static _Thread_local pthread_t handles[MOST_THREADS];
-    static _Thread_local bool started[MOST_THREADS];
+    static _Thread_local struct thread_task tasks[THREADS_MAX];
+    static _Thread_local pthread_t handles[THREADS_MAX];
+    static _Thread_local bool started[THREADS_MAX];
 
-    threads = threads < 1 ? 1 : threads > MOST_THREADS ? MOST_THREADS : threads;
+    threads = threads < 1 ? 1 : threads > THREADS_MAX ? THREADS_MAX : threads;
     for (int32_t i = 1; i < threads; i++) {
         tasks[i] = (struct thread_task){function, argument, i, threads};
         started[i] = pthread_create(&handles[i], NULL, run_task, &tasks[i]) == 0;

@@ -10,25 +10,25 @@
 #include "device_memory.h"
 #include "options.h"
 
-enum { MOST_ROWS = GENERATE_GROUP, MOST_TOP = MOST_ROWS * 128 };
+enum { ROWS_MAX = GENERATE_GROUP, TOP_MAX = ROWS_MAX * 128 };
 
 /* The row parameters of a step, copied to the GPU at once. */
 struct step_input {
-    uint64_t seed[MOST_ROWS];
-    float temperature[MOST_ROWS];
-    uint64_t position[MOST_ROWS];
-    uint32_t first_sample[MOST_ROWS];
+    uint64_t seed[ROWS_MAX];
+    float temperature[ROWS_MAX];
+    uint64_t position[ROWS_MAX];
+    uint32_t first_sample[ROWS_MAX];
 };
 
 /* The results of a step, copied to the host at once; the last two if requested. */
 struct step_output {
-    int32_t tokens[MOST_ROWS];
-    float logprobs[MOST_ROWS];
-    int32_t status[MOST_ROWS];
-    int32_t ranks[MOST_ROWS];
-    int32_t kept[MOST_ROWS];
-    int32_t top_ids[MOST_TOP];
-    float top_logprobs[MOST_TOP];
+    int32_t tokens[ROWS_MAX];
+    float logprobs[ROWS_MAX];
+    int32_t status[ROWS_MAX];
+    int32_t ranks[ROWS_MAX];
+    int32_t kept[ROWS_MAX];
+    int32_t top_ids[TOP_MAX];
+    float top_logprobs[TOP_MAX];
 };
 
 struct cuda_head {
@@ -36,7 +36,7 @@ struct cuda_head {
     gumbel_tensor weight;       /* on the GPU, as the next pointers */
     const void *other;          /* a copy of the draft head's weights; or NULL */
     const void *other_of;       /* the original of `other`, in host memory */
-    float *hidden;              /* [MOST_ROWS, D] */
+    float *hidden;              /* [ROWS_MAX, D] */
     struct step_input *input;   /* [1] */
     struct step_output *output; /* [1] */
     void *workspace;
@@ -52,7 +52,7 @@ struct cuda_head *cuda_head_new(gumbel_device *device, gumbel_tensor weight)
     *copy = (struct cuda_head){
         .device = device,
         .weight = device_memory_copy_tensor(weight),
-        .hidden = device_memory_new(MOST_ROWS * (size_t)weight.cols * sizeof *copy->hidden),
+        .hidden = device_memory_new(ROWS_MAX * (size_t)weight.cols * sizeof *copy->hidden),
         .input = device_memory_new(sizeof *copy->input),
         .output = device_memory_new(sizeof *copy->output),
     };

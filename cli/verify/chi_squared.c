@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 /* Both expansions need about sqrt(a) terms near x = a: 10^7 terms suffice for a up to 10^12. */
-enum { MOST_TERMS = 10000000 };
+enum { TERMS_MAX = 10000000 };
 
 /* P(a, x) = x^a e^-x / Gamma(a + 1) * sum of x^n / ((a + 1) .. (a + n)), for x < a + 1. */
 static double lower_by_series(double a, double x, double front)
@@ -14,7 +14,7 @@ static double lower_by_series(double a, double x, double front)
     double term = 1.0 / a;
     double sum = term;
 
-    for (int n = 1; n < MOST_TERMS && term > sum * 1e-16; n++) {
+    for (int n = 1; n < TERMS_MAX && term > sum * 1e-16; n++) {
         term *= x / (a + n);
         sum += term;
     }
@@ -30,7 +30,7 @@ static double upper_by_fraction(double a, double x, double front)
     double d = 1.0 / b;
     double value = d;
 
-    for (int n = 1; n < MOST_TERMS; n++) {
+    for (int n = 1; n < TERMS_MAX; n++) {
         const double numerator = -n * (n - a);
         double factor = 0;
 

@@ -15,10 +15,10 @@ static const float wrong_temperature = 1.02f;
 
 enum {
     DRAWS_A_CALL = 4096,
-    MOST_DRAWS = 1 << 20,
-    MOST_NEEDED = 1 << 22, /* upper bound of the search */
-    MOST_TIMES = 16,       /* upper bound of the default draws over those that fit the time */
-    LEAST_DRAWS = 1 << 13,
+    DRAWS_MAX = 1 << 20,
+    NEEDED_MAX = 1 << 22, /* upper bound of the search */
+    TIMES_MAX = 16,       /* upper bound of the default draws over those that fit the time */
+    DRAWS_MIN = 1 << 13,
 };
 static const double seconds_wanted = 5;
 
@@ -132,17 +132,17 @@ static double measure_fitting(const struct verify_input *input, const struct sou
 }
 
 /* The number of draws that take about seconds_wanted, a power of two so that small changes of speed
- * do not change the result; or the number that the power check requires, within MOST_TIMES. */
+ * do not change the result; or the number that the power check requires, within TIMES_MAX. */
 static int64_t choose_draws(const struct verify_input *input, const struct source *row,
                             int64_t needed)
 {
     const double fitting = measure_fitting(input, row);
-    int64_t draws = MOST_DRAWS;
+    int64_t draws = DRAWS_MAX;
 
-    while (draws > LEAST_DRAWS && (double)draws > fitting) {
+    while (draws > DRAWS_MIN && (double)draws > fitting) {
         draws /= 2;
     }
-    return needed > draws && (double)needed <= fitting * MOST_TIMES ? needed : draws;
+    return needed > draws && (double)needed <= fitting * TIMES_MAX ? needed : draws;
 }
 
 /* Draws `draws` tokens of one row and counts them in observed[0..V). */
@@ -218,10 +218,10 @@ static bool is_testable(const struct truth *truth, int64_t draws)
 }
 
 /* The smallest number of draws, a power of two, that detects the difference; 0: above
- * MOST_NEEDED. */
+ * NEEDED_MAX. */
 static int64_t count_needed_draws(const struct truth *truth)
 {
-    for (int64_t draws = LEAST_DRAWS; draws <= MOST_NEEDED; draws *= 2) {
+    for (int64_t draws = DRAWS_MIN; draws <= NEEDED_MAX; draws *= 2) {
         if (is_testable(truth, draws)) {
             return draws;
         }

@@ -29,7 +29,7 @@ enum {
     TAIL_WORDS = 256,
     STRATA = 128,      /* from each power of two to the next */
     UPPER_STRATA = 16, /* from the largest word down, where the function is smooth */
-    MOST_LEASTS = 2 * (STRATA * (TAIL_BITS + 8 + 23) + UPPER_STRATA * 32) + 4096,
+    LEASTS_MAX = 2 * (STRATA * (TAIL_BITS + 8 + 23) + UPPER_STRATA * 32) + 4096,
 };
 static const double tolerance = 1e-6; /* float32 noise near 30 is rounded to 10^-6, at random */
 
@@ -156,7 +156,7 @@ static void add_octave(struct leasts *leasts, uint64_t start, int strata, add_in
 /* Enumerates the representatives, with the library's noise. */
 static struct leasts enumerate_leasts(uint64_t seed)
 {
-    struct leasts leasts = {require_memory("noise", MOST_LEASTS, sizeof *leasts.list), 0};
+    struct leasts leasts = {require_memory("noise", LEASTS_MAX, sizeof *leasts.list), 0};
     uint64_t spare = 0;
 
     add_tail(&leasts, 0, 1);

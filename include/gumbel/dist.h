@@ -126,7 +126,7 @@
 extern "C" {
 #endif
 
-#define GUMBEL_RANKS_MOST 65536
+#define GUMBEL_RANKS_MAX 65536
 
 /* ----------------------------------------------------------------------------- transports ---- */
 
@@ -144,22 +144,23 @@ typedef int (*gumbel_all_gather)(void *context, void *stream, const void *send, 
 typedef struct gumbel_transport {
     size_t struct_size;
     int32_t rank;                   /* 0..ranks - 1 */
-    int32_t ranks;                  /* R, 1..GUMBEL_RANKS_MOST */
+    int32_t ranks;                  /* R, 1..GUMBEL_RANKS_MAX */
     gumbel_all_gather all_gather;   /* of host memory; `stream` is NULL */
     void (*destroy)(void *context); /* called by gumbel_group_close(); may be NULL */
     void *context;                  /* passed to all functions */
     /* Queues an all-gather of device memory on `stream`, and returns 0 without waiting for it.
      * NULL: not supported. */
-    gumbel_all_gather queue;
+    gumbel_all_gather stream_all_gather;
     /* Waits for all work queued on `stream`, at most timeout_ms, and returns 0. On a time-out the
-     * function aborts pending exchanges and returns another value. NULL without `queue`. */
+     * function aborts pending exchanges and returns another value. NULL if stream_all_gather is
+     * NULL. */
     int (*wait)(void *context, void *stream, int64_t timeout_ms, char *why);
-    /* A host collective: an all-gather of device memory that is complete when the function returns
-     * 0. `stream` is NULL, and `send` may be receive + rank * bytes. A thread of the group calls
-     * the function, in the same order on all ranks, while kernels queued on the caller's stream
-     * wait for the result. The function must therefore use a communicator of its own, and must not
+    /* An all-gather of device memory that is complete when the function returns 0. `stream` is
+     * NULL, and `send` may be receive + rank * bytes. A thread of the group calls the function, in
+     * the same order on all ranks, while kernels queued on the caller's stream wait for the result:
+     * a host collective. The function must therefore use a communicator of its own, and must not
      * wait for any stream of the caller. NULL: not supported. */
-    gumbel_all_gather aside;
+    gumbel_all_gather blocking_all_gather;
 } gumbel_transport;
 
 /* gumbel_nccl_transport(): make a transport over an NCCL communicator, on the communicator's GPU.
@@ -199,10 +200,10 @@ typedef struct gumbel_group gumbel_group;
  * them. */
 typedef enum gumbel_peer_memory {
     GUMBEL_PEERS_OFF = 0,
-    GUMBEL_PEERS_ALLOW = 1,   /* if all ranks support it; else the transport's `queue` */
+    GUMBEL_PEERS_ALLOW = 1, /* if all ranks support it; else the transport's `stream_all_gather` */
     GUMBEL_PEERS_REQUIRE = 2, /* GUMBEL_ERROR_UNSUPPORTED on all ranks if one does not */
 } gumbel_peer_memory;
-#define GUMBEL_PEERS_MOST 16
+#define GUMBEL_PEERS_MAX 16
 
 typedef struct gumbel_group_options {
     size_t struct_size;
@@ -219,16 +220,16 @@ typedef struct gumbel_group_options {
     size_t peer_bytes; /* the most bytes that a rank sends in one exchange by peer memory, a
                         * multiple of 48, at most 2^30; longer data are sent in several exchanges.
                         * 0 means 3 MiB */
-    /* [ranks] The engine's own peer-to-peer buffers, of gumbel_peer_mailbox_bytes() each: device
+    /* [ranks] The engine's own peer-to-peer buffers, of gumbel_peer_buffer_bytes() each: device
      * pointers by which this rank reaches the buffer of each rank, its own included. The buffers
      * must be zero before any rank opens the group, and must not be written until all ranks have
      * closed it. NULL: the group allocates them. */
-    void *const *peer_mailboxes;
+    void *const *peer_buffers;
 } gumbel_group_options;
 
 /* Returns the size of a peer-to-peer buffer in bytes; 0 if an argument is out of range.
  * since 0.2 */
-GUMBEL_API size_t gumbel_peer_mailbox_bytes(int32_t ranks, size_t peer_bytes);
+GUMBEL_API size_t gumbel_peer_buffer_bytes(int32_t ranks, size_t peer_bytes);
 
 /* gumbel_group_open(): open a group, on all ranks at once.
  *  transport  On success the group owns its context; on an error the caller still does.
@@ -354,7 +355,7 @@ GUMBEL_CALL gumbel_group_verify_workspace_size(const gumbel_group *group, const 
  *  device       NULL or a CPU: all data are in host memory. A GPU: all data but the structs are in
  *               its memory.
  *  stream       as in gumbel_sample(); NULL without a GPU
- *  parts        1..GUMBEL_PARTS_MOST
+ *  parts        1..GUMBEL_PARTS_MAX
  *  log_masses   [parts, B], as ranks gather them; -inf for an empty part
  *  tokens       [parts, B, S] the token that each part drew; not read for an empty part
  *  drawn        [B, S] the token; -1 in a row that is not GUMBEL_ROW_OK

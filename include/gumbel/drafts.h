@@ -43,7 +43,7 @@
 extern "C" {
 #endif
 
-#define GUMBEL_NODES_MOST 1024 /* largest number of nodes of a request, its root included */
+#define GUMBEL_NODES_MAX 1024 /* largest number of nodes of a request, its root included */
 
 /* The rule by which drafts are accepted. All rules are exact. p and q are the target's and the
  * draft's probability of a drafted token. */
@@ -70,7 +70,7 @@ typedef enum gumbel_rule {
 typedef struct gumbel_draft {
     size_t struct_size;
     int64_t requests;        /* R; >= 1 if there are rows */
-    int32_t max_nodes;       /* M, 1..GUMBEL_NODES_MOST */
+    int32_t max_nodes;       /* M, 1..GUMBEL_NODES_MAX */
     gumbel_rule rule;        /* rules other than COUPLED support only chains (`parents` NULL) */
     const int32_t *tokens;   /* [n] the token of each node; not read for roots. A token outside
                               * [0, vocab_size) and all nodes after it are never accepted */

@@ -145,11 +145,11 @@ extern "C" {
 
 /* Limits of calls. */
 #define GUMBEL_WORKSPACE_ALIGNMENT 64    /* bytes */
-#define GUMBEL_SAMPLES_MOST        65536 /* largest S */
-#define GUMBEL_TOP_MOST            128   /* largest num_top */
-#define GUMBEL_BEST_MOST           16    /* largest num_best */
-#define GUMBEL_PARTS_MOST          65536 /* largest `parts` of gumbel_finish() */
-#define GUMBEL_COUNT_MOST          65535 /* largest count that a history keeps */
+#define GUMBEL_SAMPLES_MAX         65536 /* largest S */
+#define GUMBEL_TOP_MAX             128   /* largest num_top */
+#define GUMBEL_BEST_MAX            16    /* largest num_best */
+#define GUMBEL_PARTS_MAX           65536 /* largest `parts` of gumbel_finish() */
+#define GUMBEL_COUNT_MAX           65535 /* largest count that a history keeps */
 
 #define GUMBEL_SAME INT64_C(-1) /* a stride: one value, or one mask, serves all rows */
 /* Returns the GUMBEL_VERSION of the linked library. since 0.1 */
@@ -364,7 +364,7 @@ typedef struct gumbel_history {
     uint32_t *prompt;   /* [B or slots, W]; bit t & 31 of word t >> 5 is set if the prompt has t */
     uint32_t *output;   /* [B or slots, W]; the same for the output */
     void *counts;       /* [B or slots, vocab_size]; how often the output has each token, at most
-                         * GUMBEL_COUNT_MOST; uint16_t, or int32_t >= 0 */
+                         * GUMBEL_COUNT_MAX; uint16_t, or int32_t >= 0 */
     int32_t count_bits; /* 16 or 32; 0 means 16 */
     int32_t reserved;
 } gumbel_history;
@@ -472,7 +472,7 @@ typedef struct gumbel_sampling {
     gumbel_row_u64 seed;         /* the default is a seed of 0 with GUMBEL_SAME */
     gumbel_row_u64 position;     /* the default is 0 */
     gumbel_row_u32 first_sample; /* sample counter of draw 0; the default is 0 */
-    int32_t num_samples;         /* S, independent draws a row, 1..GUMBEL_SAMPLES_MOST; 0 means 1 */
+    int32_t num_samples;         /* S, independent draws a row, 1..GUMBEL_SAMPLES_MAX; 0 means 1 */
     int32_t reserved;            /* 0 */
     const gumbel_transforms *transforms; /* NULL: none */
     const gumbel_truncation *truncation; /* NULL: none */
@@ -508,14 +508,14 @@ typedef struct gumbel_output {
                           * after the last token with z > -inf */
     float *top_logprobs; /* [B, num_top] log-probabilities of top_ids; -inf after the last token;
                           * for GUMBEL_PROCESSED also of tokens that truncation removes */
-    int32_t num_top;     /* 0..GUMBEL_TOP_MOST */
+    int32_t num_top;     /* 0..GUMBEL_TOP_MAX */
     gumbel_distribution logprobs_of; /* of logprobs, lse and top_logprobs */
     float *top_logits;  /* [B, num_top] logits l of top_ids, before any transform; -inf after the
                          * last token */
     int32_t *best_ids;  /* [B, num_best] tokens of the best scores, the best first: num_best draws
                          * without replacement (arXiv 1903.06059); -1 after the last; S = 1 only */
     float *best_scores; /* [B, num_best] scores of best_ids; -inf after the last */
-    int32_t num_best;   /* 0..GUMBEL_BEST_MOST */
+    int32_t num_best;   /* 0..GUMBEL_BEST_MAX */
 } gumbel_output;
 
 /* ------------------------------------------------------------------------------- sampling ---- */
@@ -536,7 +536,7 @@ typedef struct gumbel_limits {
     int64_t batch;       /* largest B, >= 0 */
     int64_t vocab_size;  /* largest V, 1..2^31; read only with `requests` or given noise */
     int64_t hidden_size; /* largest D; 0: calls are from logits only */
-    int32_t num_samples; /* largest S, 1..GUMBEL_SAMPLES_MOST; 0 means 1 */
+    int32_t num_samples; /* largest S, 1..GUMBEL_SAMPLES_MAX; 0 means 1 */
     int32_t requests;    /* 1: some calls have transforms, truncation, ranks, kept, num_top,
                           * num_best, raw log-probabilities or given noise, or are
                           * gumbel_process_logits() or gumbel_softmax() */
@@ -611,7 +611,7 @@ GUMBEL_CALL gumbel_softmax(gumbel_device *device, void *stream, const gumbel_log
 typedef struct gumbel_step {
     size_t struct_size;
     int64_t batch;            /* B >= 0 */
-    int32_t num_samples;      /* S, 1..GUMBEL_SAMPLES_MOST; 0 means 1 */
+    int32_t num_samples;      /* S, 1..GUMBEL_SAMPLES_MAX; 0 means 1 */
     int32_t reserved;         /* 0 */
     const int32_t *tokens;    /* [B, S] the tokens just drawn; not read without a ring */
     uint64_t *position;       /* [B or slots], read and written */
@@ -719,7 +719,7 @@ GUMBEL_CALL gumbel_merge(gumbel_device *device, void *stream, gumbel_summary *in
  *  device     as in gumbel_merge(); also holds the outputs
  *  summaries  [parts, B, S], for example as ranks gather them. The call merges them without
  *             changing them.
- *  parts      1..GUMBEL_PARTS_MOST; 1 if the summaries are already merged
+ *  parts      1..GUMBEL_PARTS_MAX; 1 if the summaries are already merged
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT; on CUDA also GUMBEL_ERROR_DEVICE, and
  *             GUMBEL_ERROR_UNSUPPORTED if B * S >= 2^31.                               since 0.1 */
 GUMBEL_CALL gumbel_finish(gumbel_device *device, void *stream, const gumbel_summary *summaries,

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { TOKENS_MOST = 512 };
+enum { TOKENS_MAX = 512 };
 
 static void quiet(enum ggml_log_level level, const char *text, void *context)
 {
@@ -48,7 +48,7 @@ static int write_text(struct llama_model *model, struct llama_sampler *chain, ll
 {
     struct llama_sampler_seq_config config = {.seq_id = 0, .sampler = chain};
     struct llama_context_params params = llama_context_default_params();
-    params.n_ctx = 2 * TOKENS_MOST;
+    params.n_ctx = 2 * TOKENS_MAX;
     params.samplers = &config; /* without these two lines the draw is outside the graph */
     params.n_samplers = 1;
     struct llama_context *context = llama_init_from_model(model, params);
@@ -70,9 +70,9 @@ static int write_text(struct llama_model *model, struct llama_sampler *chain, ll
 
 int main(int argc, char **argv)
 {
-    llama_token tokens[TOKENS_MOST];
+    llama_token tokens[TOKENS_MAX];
     const int32_t length = argc - 4, count = argc > 3 ? atoi(argv[3]) : 0;
-    if (length < 1 || length > TOKENS_MOST || count < 1 || count > TOKENS_MOST) {
+    if (length < 1 || length > TOKENS_MAX || count < 1 || count > TOKENS_MAX) {
         fprintf(stderr, "usage: example_llama MODEL.gguf SEED COUNT TOKEN...\n");
         return 2;
     }

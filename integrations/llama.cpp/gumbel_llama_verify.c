@@ -23,7 +23,7 @@ static gumbel_status check_draft(const struct gumbel_llama_state *state,
 {
     const int32_t window = state->params.penalty_last_n;
 
-    if (draft->count < 0 || draft->count >= GUMBEL_NODES_MOST || (draft->count && !draft->tokens))
+    if (draft->count < 0 || draft->count >= GUMBEL_NODES_MAX || (draft->count && !draft->tokens))
         return return_error(GUMBEL_ERROR_ARGUMENT, error, "draft.count",
                             "is not in [0, 1023], or tokens is NULL");
     if (draft->first < 0)
@@ -119,7 +119,7 @@ gumbel_status gumbel_llama_verify(struct llama_sampler *sampler, struct llama_co
     const float *rows = gather_rows(context, draft->head, draft->first, n, cols, &copy, error);
     if (!rows)
         return GUMBEL_ERROR_ARGUMENT;
-    int32_t nodes[GUMBEL_NODES_MOST] = {-1}, row = GUMBEL_ROW_OK;
+    int32_t nodes[GUMBEL_NODES_MAX] = {-1}, row = GUMBEL_ROW_OK;
     if (draft->count > 0)
         memcpy(nodes + 1, draft->tokens, (size_t)draft->count * sizeof *nodes);
     gumbel_head head = draft->head ? *draft->head : (gumbel_head){0};

@@ -51,7 +51,7 @@ def open_device(name: str, isa: Optional[str], threads: Optional[int]) -> ctypes
     key = (
         name,
         _ISAS["auto" if isa is None else isa],
-        0 if threads is None else read_integer("threads", threads, 1, _abi.THREADS_MOST),
+        0 if threads is None else read_integer("threads", threads, 1, _abi.THREADS_MAX),
     )
     with _lock:
         if key not in _devices:

@@ -64,9 +64,9 @@ static gumbel_status read_limits(gumbel_limits *into, const gumbel_limits *limit
     GUMBEL_REFUSE_IF(into->hidden_size < 0 || into->hidden_size > GUMBEL_SIZE_END, error,
                      "limits.hidden_size", "hidden_size is %" PRId64 "; it must be in 0..2^40",
                      into->hidden_size);
-    GUMBEL_REFUSE_IF(into->num_samples < 1 || into->num_samples > GUMBEL_SAMPLES_MOST, error,
+    GUMBEL_REFUSE_IF(into->num_samples < 1 || into->num_samples > GUMBEL_SAMPLES_MAX, error,
                      "limits.num_samples", "num_samples is %d; it must be in 1..%d",
-                     (int)into->num_samples, GUMBEL_SAMPLES_MOST);
+                     (int)into->num_samples, GUMBEL_SAMPLES_MAX);
     GUMBEL_REFUSE_IF(into->requests < 0 || into->requests > 1, error, "limits.requests",
                      "requests is %d; it must be 0 or 1", (int)into->requests);
     GUMBEL_REFUSE_IF(into->screens < 0 || into->screens > 1, error, "limits.screens",

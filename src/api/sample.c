@@ -159,13 +159,13 @@ gumbel_status gumbel_finish(gumbel_device *device, void *stream, const gumbel_su
                             const gumbel_output *output, gumbel_error *error)
 {
     gumbel_output out;
-    GUMBEL_REFUSE_IF(parts < 1 || parts > GUMBEL_PARTS_MOST, error, "parts",
-                     "parts is %d; it must be in 1..%d", (int)parts, GUMBEL_PARTS_MOST);
+    GUMBEL_REFUSE_IF(parts < 1 || parts > GUMBEL_PARTS_MAX, error, "parts",
+                     "parts is %d; it must be in 1..%d", (int)parts, GUMBEL_PARTS_MAX);
     GUMBEL_REFUSE_IF(batch < 0 || batch > GUMBEL_SIZE_END, error, "batch",
                      "batch is %" PRId64 "; it must be in 0..2^40", batch);
-    GUMBEL_REFUSE_IF(num_samples < 1 || num_samples > GUMBEL_SAMPLES_MOST, error, "num_samples",
+    GUMBEL_REFUSE_IF(num_samples < 1 || num_samples > GUMBEL_SAMPLES_MAX, error, "num_samples",
                      "num_samples is %d; it must be in 1..%d", (int)num_samples,
-                     GUMBEL_SAMPLES_MOST);
+                     GUMBEL_SAMPLES_MAX);
     int64_t bytes;
     GUMBEL_REFUSE_IF(__builtin_mul_overflow(batch * num_samples, parts, &bytes) ||
                          __builtin_mul_overflow(bytes, (int64_t)sizeof *summaries, &bytes),

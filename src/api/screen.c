@@ -24,9 +24,9 @@ static gumbel_status read_weight(gumbel_problem *p, gumbel_screen_parts *parts,
     GUMBEL_FORWARD(gumbel_read_tensor(&p->weight, "weight", error));
     GUMBEL_REFUSE_IF(weight->rows < 1 || weight->rows > INT64_C(1) << 31, error, "weight",
                      "it has %" PRId64 " rows; there must be 1..2^31", weight->rows);
-    GUMBEL_REFUSE_IF(weight->cols < 1 || weight->cols > GUMBEL_SCREEN_COLUMNS_MOST, error, "weight",
+    GUMBEL_REFUSE_IF(weight->cols < 1 || weight->cols > GUMBEL_SCREEN_COLUMNS_MAX, error, "weight",
                      "it has %" PRId64 " columns; a screen has 1..%d", weight->cols,
-                     GUMBEL_SCREEN_COLUMNS_MOST);
+                     GUMBEL_SCREEN_COLUMNS_MAX);
     GUMBEL_REFUSE_IF(!gumbel_screen_find_parts_as(device->backend->screen_layout, weight->rows,
                                                   weight->cols, parts),
                      error, "weight", "its screen would be larger than any memory");

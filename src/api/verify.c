@@ -31,7 +31,7 @@ static void carve_verification(gumbel_cursor *cursor, verify_call *call)
     gumbel_verification *v = &call->v;
     const gumbel_verified *to = &v->verified;
     size_t rows = (size_t)v->rows, most = (size_t)v->draft.max_nodes;
-    GUMBEL_ASSERT(most >= 1 && most <= GUMBEL_NODES_MOST);
+    GUMBEL_ASSERT(most >= 1 && most <= GUMBEL_NODES_MAX);
     gumbel_draft_rows *of_row = &v->of_row;
     of_row->slot = gumbel_carve_array(cursor, rows, 1, sizeof *of_row->slot);
     of_row->position = gumbel_carve_array(cursor, rows, 1, sizeof *of_row->position);
@@ -158,7 +158,7 @@ static gumbel_status read_proposal(verify_call *call, const gumbel_device *devic
     if (!call->rules_on_host || v->draft.rule != GUMBEL_RULE_REJECTION)
         return GUMBEL_OK;
     if (!v->drawn.num_best)
-        v->drawn.num_best = GUMBEL_BEST_MOST;
+        v->drawn.num_best = GUMBEL_BEST_MAX;
     call->proposal.num_best = v->drawn.num_best;
     return GUMBEL_OK;
 }

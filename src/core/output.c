@@ -49,7 +49,7 @@ gumbel_output gumbel_output_slice(const gumbel_output *output, int64_t first, in
     gumbel_output o = *output;
     int64_t draws = first * num_samples, top = first * o.num_top;
     GUMBEL_ASSERT(first >= 0 && num_samples >= 1);
-    GUMBEL_ASSERT(o.num_top >= 0 && o.num_top <= GUMBEL_TOP_MOST);
+    GUMBEL_ASSERT(o.num_top >= 0 && o.num_top <= GUMBEL_TOP_MAX);
 #define SKIP(field, elements) o.field = o.field ? o.field + (elements) : NULL
     SKIP(tokens, draws);
     SKIP(logprobs, draws);

@@ -67,7 +67,7 @@ static void assert_lists(const gumbel_token_lists *lists, int requested)
 static void assert_sampling(const gumbel_problem *p)
 {
     const gumbel_sampling *s = &p->sampling;
-    GUMBEL_ASSERT(s->num_samples >= 1 && s->num_samples <= GUMBEL_SAMPLES_MOST);
+    GUMBEL_ASSERT(s->num_samples >= 1 && s->num_samples <= GUMBEL_SAMPLES_MAX);
     GUMBEL_ASSERT(!s->transforms && !s->truncation);
     GUMBEL_ASSERT(s->domain < GUMBEL_BLOCK_DOMAIN);
     GUMBEL_ASSERT(!s->noise || s->noise_stride >= p->vocab);

@@ -159,7 +159,7 @@ GUMBEL_INLINE uint32_t gumbel_history_count(const gumbel_history *h, int64_t slo
     if (h->count_bits == 16)
         return ((const uint16_t *)h->counts)[at];
     int32_t count = ((const int32_t *)h->counts)[at];
-    return count < 0 ? 0 : count < GUMBEL_COUNT_MOST ? (uint32_t)count : GUMBEL_COUNT_MOST;
+    return count < 0 ? 0 : count < GUMBEL_COUNT_MAX ? (uint32_t)count : GUMBEL_COUNT_MAX;
 }
 
 /* Row b's mask; bit t & 31 of word t >> 5 is token t. */

@@ -84,7 +84,7 @@ static inline float cpu_choose_screen_step(float most)
     float step = most * (1.0f / 127.0f) * (1.0f + 0x1p-21f);
     if (!(most < INFINITY))
         return NAN;
-    return step < GUMBEL_SCREEN_STEP_LEAST ? GUMBEL_SCREEN_STEP_LEAST : step;
+    return step < GUMBEL_SCREEN_STEP_MIN ? GUMBEL_SCREEN_STEP_MIN : step;
 }
 
 /* Raises the bounds to cover a row, given its sums of (x - q)^2 and q^2. Here x = w / step, with

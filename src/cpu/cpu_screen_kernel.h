@@ -28,9 +28,9 @@ typedef struct cpu_screen_product {
 
 typedef struct cpu_screen_kernel {
     const char *name;
-    int plane;          /* values of the low plane: 256, or 128 where 8 bits would overflow */
-    int panel;          /* most hidden states of a panel */
-    int64_t batch_most; /* a larger batch is faster by the full pass */
+    int plane;         /* values of the low plane: 256, or 128 where 8 bits would overflow */
+    int panel;         /* most hidden states of a panel */
+    int64_t batch_max; /* a larger batch is faster by the full pass */
     void (*sum_products)(const cpu_screen_product *product);
 } cpu_screen_kernel;
 

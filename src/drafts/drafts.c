@@ -8,7 +8,7 @@
 void gumbel_drafts_expand(const gumbel_verification *v)
 {
     GUMBEL_ASSERT(v->draft.requests > 0 && v->draft.max_nodes >= 1);
-    GUMBEL_ASSERT(v->draft.max_nodes <= GUMBEL_NODES_MOST);
+    GUMBEL_ASSERT(v->draft.max_nodes <= GUMBEL_NODES_MAX);
     GUMBEL_ASSERT(v->of_row.slot && v->of_row.position && v->of_row.request);
     GUMBEL_ASSERT(!v->of_row.path_ids == !v->of_row.path_offsets);
     if (v->of_row.path_offsets)

@@ -114,7 +114,7 @@ void gumbel_proposal_carve(gumbel_proposal *proposal, gumbel_cursor *cursor,
 {
     size_t rows = (size_t)v->rows, scored = 1 + (size_t)proposal->num_best;
     const int block = v->draft.rule == GUMBEL_RULE_BLOCK;
-    GUMBEL_ASSERT(proposal->num_best >= 0 && proposal->num_best <= GUMBEL_BEST_MOST);
+    GUMBEL_ASSERT(proposal->num_best >= 0 && proposal->num_best <= GUMBEL_BEST_MAX);
     proposal->target_logprobs =
         gumbel_carve_array(cursor, rows, scored, sizeof *proposal->target_logprobs);
     proposal->draft_logprobs =

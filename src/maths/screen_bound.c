@@ -58,13 +58,13 @@ uint64_t gumbel_screen_checksum(const gumbel_screen_header *header)
 
 /* The largest absolute values of a hidden state, descending. */
 typedef struct largest {
-    float size[GUMBEL_SCREEN_OUTLIERS_MOST];
+    float size[GUMBEL_SCREEN_OUTLIERS_MAX];
     int count;
 } largest;
 
 static void keep_largest(largest *l, float size)
 {
-    int at = l->count < GUMBEL_SCREEN_OUTLIERS_MOST ? l->count++ : l->count - 1;
+    int at = l->count < GUMBEL_SCREEN_OUTLIERS_MAX ? l->count++ : l->count - 1;
     for (; at > 0 && l->size[at - 1] < size; at--)
         l->size[at] = l->size[at - 1];
     l->size[at] = size;
@@ -76,16 +76,16 @@ static void find_largest(const float *h, int64_t columns, largest *l)
     l->count = 0;
     for (int64_t i = 0; i < columns; i += 16) {
         int64_t end = columns - i < 16 ? columns : i + 16;
-        float most = 0.0f, least = l->count < GUMBEL_SCREEN_OUTLIERS_MOST
+        float most = 0.0f, least = l->count < GUMBEL_SCREEN_OUTLIERS_MAX
                                        ? -1.0f
-                                       : l->size[GUMBEL_SCREEN_OUTLIERS_MOST - 1];
+                                       : l->size[GUMBEL_SCREEN_OUTLIERS_MAX - 1];
         for (int64_t j = i; j < end; j++)
             most = fabsf(h[j]) > most ? fabsf(h[j]) : most;
         if (!(most > least))
             continue;
         for (int64_t j = i; j < end; j++)
-            if (l->count < GUMBEL_SCREEN_OUTLIERS_MOST ||
-                fabsf(h[j]) > l->size[GUMBEL_SCREEN_OUTLIERS_MOST - 1])
+            if (l->count < GUMBEL_SCREEN_OUTLIERS_MAX ||
+                fabsf(h[j]) > l->size[GUMBEL_SCREEN_OUTLIERS_MAX - 1])
                 keep_largest(l, fabsf(h[j]));
     }
 }
@@ -167,8 +167,8 @@ int gumbel_screen_split_hidden(const float *h, int64_t columns, const gumbel_scr
     plane_sums sums = {0};
     int finite = measure_hidden(h, columns, &square, &most);
     double norm = sqrt(square) * UP;
-    if (!finite || !(norm < GUMBEL_SCREEN_HIDDEN_MOST) ||
-        !(norm * (double)header->weight < GUMBEL_SCREEN_LOGIT_MOST))
+    if (!finite || !(norm < GUMBEL_SCREEN_HIDDEN_MAX) ||
+        !(norm * (double)header->weight < GUMBEL_SCREEN_LOGIT_MAX))
         return 0;
     /* This unit keeps |high| below half a plane's range, and |low| at most half of it. */
     reach->unit = (float)((double)most / (planes->size * (planes->size / 2 - 1)) * FLOAT_UP);

@@ -18,21 +18,21 @@
 #define GUMBEL_SCREEN_MAGIC   UINT64_C(0x4e45455243534247) /* "GBSCREEN" */
 #define GUMBEL_SCREEN_VERSION 1
 /* With more columns an integer dot product could overflow: 255 * 128 * D < 2^31. */
-#define GUMBEL_SCREEN_COLUMNS_MOST 65535
+#define GUMBEL_SCREEN_COLUMNS_MAX 65535
 /* Largest capacity of a candidate list. */
-#define GUMBEL_SCREEN_LIST_MOST 256
+#define GUMBEL_SCREEN_LIST_MAX 256
 /* Largest error of a weight in steps: 1/2, plus the rounding of the division by the step. */
 #define GUMBEL_SCREEN_ENTRY 0x1.001p-1f
 /* Smallest step. */
-#define GUMBEL_SCREEN_STEP_LEAST 0x1p-100f
+#define GUMBEL_SCREEN_STEP_MIN 0x1p-100f
 /* A row whose hidden state or logits may exceed these limits takes the full pass. */
-#define GUMBEL_SCREEN_HIDDEN_MOST 0x1p100
-#define GUMBEL_SCREEN_LOGIT_MOST  0x1p120
+#define GUMBEL_SCREEN_HIDDEN_MAX 0x1p100
+#define GUMBEL_SCREEN_LOGIT_MAX  0x1p120
 /* Bounds the sum of all subnormal rounding errors of a logit, in any order of summation. */
 #define GUMBEL_SCREEN_TINY 0x1p-126f
 /* Largest number of outlier dimensions of a hidden state: they enter the error bound by the sum of
  * their absolute values, all others by their norm. */
-#define GUMBEL_SCREEN_OUTLIERS_MOST 64
+#define GUMBEL_SCREEN_OUTLIERS_MAX 64
 
 typedef enum gumbel_screen_layout {
     GUMBEL_SCREEN_LAYOUT_NONE = 0, /* of a device without screens */
@@ -45,14 +45,14 @@ typedef enum gumbel_screen_layout {
 typedef struct gumbel_screen_header {
     uint64_t magic;
     uint32_t version;
-    uint32_t layout;   /* a gumbel_screen_layout */
-    int64_t rows;      /* V */
-    int64_t columns;   /* D */
-    uint32_t dtype;    /* of the weights */
-    int32_t list_most; /* capacity of a candidate list, 1..GUMBEL_SCREEN_LIST_MOST */
-    float error;       /* largest gumbel_screen_block.error */
-    float weight;      /* largest |w| of all rows */
-    uint64_t check;    /* gumbel_screen_checksum() */
+    uint32_t layout;  /* a gumbel_screen_layout */
+    int64_t rows;     /* V */
+    int64_t columns;  /* D */
+    uint32_t dtype;   /* of the weights */
+    int32_t list_max; /* capacity of a candidate list, 1..GUMBEL_SCREEN_LIST_MAX */
+    float error;      /* largest gumbel_screen_block.error */
+    float weight;     /* largest |w| of all rows */
+    uint64_t check;   /* gumbel_screen_checksum() */
 } gumbel_screen_header;
 
 /* Bounds that hold for all 64 rows of a block. */

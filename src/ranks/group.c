@@ -14,12 +14,12 @@
 
 #define TIMEOUT_MS  30000
 #define FRAME_BYTES 4096
-#define FRAME_MOST  (INT64_C(1) << 30)
+#define FRAME_MAX   (INT64_C(1) << 30)
 
-#define PEER_BYTES      ((size_t)3 << 20)
-#define PEER_BYTES_MOST ((size_t)1 << 30)
+#define PEER_BYTES     ((size_t)3 << 20)
+#define PEER_BYTES_MAX ((size_t)1 << 30)
 
-_Static_assert(GUMBEL_PEERS_MOST == GUMBEL_PEERS_RANKS, "as in dist.h");
+_Static_assert(GUMBEL_PEERS_MAX == GUMBEL_PEERS_RANKS, "as in dist.h");
 
 #define HELLO UINT64_C(0x67726f7570000000)
 
@@ -59,7 +59,7 @@ gumbel_status ranks_queue_gather(gumbel_group *group, void *stream, const void *
     const gumbel_transport *t = &group->transport;
     group->traffic.exchanges++;
     group->traffic.bytes += (int64_t)bytes;
-    if (t->queue(t->context, stream, send, receive, bytes, group->timeout_ms, why) == 0)
+    if (t->stream_all_gather(t->context, stream, send, receive, bytes, group->timeout_ms, why) == 0)
         return GUMBEL_OK;
     group->broken = 1;
     why[sizeof why - 1] = '\0';
@@ -126,8 +126,8 @@ static gumbel_status read_transport(gumbel_transport *into, const gumbel_transpo
     *into = (gumbel_transport){0};
     GUMBEL_REFUSE_IF(!transport, error, "transport", "transport is NULL");
     GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, transport, "transport", error));
-    GUMBEL_REFUSE_IF(into->ranks < 1 || into->ranks > GUMBEL_RANKS_MOST, error, "transport.ranks",
-                     "ranks is %d; it must be in 1..%d", (int)into->ranks, GUMBEL_RANKS_MOST);
+    GUMBEL_REFUSE_IF(into->ranks < 1 || into->ranks > GUMBEL_RANKS_MAX, error, "transport.ranks",
+                     "ranks is %d; it must be in 1..%d", (int)into->ranks, GUMBEL_RANKS_MAX);
     GUMBEL_REFUSE_IF(into->rank < 0 || into->rank >= into->ranks, error, "transport.rank",
                      "rank is %d; it must be in 0..%d", (int)into->rank, (int)into->ranks - 1);
     GUMBEL_REFUSE_IF(!into->all_gather, error, "transport.all_gather", "all_gather is NULL");
@@ -156,10 +156,10 @@ static gumbel_status read_group_options(gumbel_group_options *into,
         into->peer_memory < GUMBEL_PEERS_OFF || into->peer_memory > GUMBEL_PEERS_REQUIRE, error,
         "options.peer_memory", "peer_memory is %d; it must be in 0..2", (int)into->peer_memory);
     GUMBEL_REFUSE_IF(
-        into->peer_bytes % sizeof(gumbel_summary) != 0 || into->peer_bytes > PEER_BYTES_MOST, error,
+        into->peer_bytes % sizeof(gumbel_summary) != 0 || into->peer_bytes > PEER_BYTES_MAX, error,
         "options.peer_bytes", "peer_bytes is %zu; it must be a multiple of 48 and at most 2^30",
         into->peer_bytes);
-    GUMBEL_REFUSE_IF(into->frame_bytes < sizeof(ranks_header) || into->frame_bytes > FRAME_MOST,
+    GUMBEL_REFUSE_IF(into->frame_bytes < sizeof(ranks_header) || into->frame_bytes > FRAME_MAX,
                      error, "options.frame_bytes", "frame_bytes is %zu; it must be in 256..2^30",
                      into->frame_bytes);
     return GUMBEL_OK;
@@ -250,7 +250,7 @@ static gumbel_group *allocate_group(const gumbel_transport *t, size_t frame_byte
     return group;
 }
 
-/* Connects ranks on GPUs by peer memory, or else by the transport's `queue`. The decision depends
+/* Connects ranks on GPUs by peer memory, or else by the transport's `stream_all_gather`. The decision depends
  * only on `all` and on exchanged results, so it is the same on all ranks. */
 static gumbel_status connect_devices(gumbel_group *group, const hello *all,
                                      const gumbel_group_options *o, gumbel_error *error)
@@ -326,7 +326,7 @@ gumbel_status gumbel_group_open(const gumbel_transport *transport, gumbel_device
                        .status = (int32_t)status,
                        .host_memory = device && device->backend->host_memory,
                        .peer_memory = (int32_t)o.peer_memory,
-                       .queues = t.queue && t.wait};
+                       .queues = t.stream_all_gather && t.wait};
     gumbel_status joined = exchange_shards(group, &own, all, status == GUMBEL_OK ? error : NULL);
     if (joined == GUMBEL_OK)
         joined = connect_devices(group, all, &o, error);

@@ -13,7 +13,7 @@
 
 #include <inttypes.h>
 
-#define STREAM_PARTS_MOST (INT32_C(1) << 30)
+#define STREAM_PARTS_MAX (INT32_C(1) << 30)
 
 /* The GPU of a call; NULL: the call is made on the host. */
 static gumbel_device *gpu_of(gumbel_device *device)
@@ -109,8 +109,8 @@ gumbel_status gumbel_draw_group(gumbel_device *device, void *stream, int32_t par
 {
     gumbel_problem p;
     gumbel_device *gpu = gpu_of(device);
-    GUMBEL_REFUSE_IF(parts < 1 || parts > GUMBEL_PARTS_MOST, error, "parts",
-                     "parts is %d; it must be in 1..%d", (int)parts, GUMBEL_PARTS_MOST);
+    GUMBEL_REFUSE_IF(parts < 1 || parts > GUMBEL_PARTS_MAX, error, "parts",
+                     "parts is %d; it must be in 1..%d", (int)parts, GUMBEL_PARTS_MAX);
     GUMBEL_FORWARD(read_rows(&p, gpu, stream, batch, sampling, GUMBEL_DOMAIN_GROUP, error));
     GUMBEL_FORWARD(check_parts(parts, &p, log_masses, tokens, error));
     GUMBEL_REFUSE_IF(!drawn && batch > 0, error, "drawn", "drawn is NULL");
@@ -155,7 +155,7 @@ gumbel_status gumbel_stream_draw_add(gumbel_device *device, void *stream, int32_
 {
     gumbel_problem p;
     gumbel_device *gpu = gpu_of(device);
-    GUMBEL_REFUSE_IF(part < 0 || part >= STREAM_PARTS_MOST, error, "part",
+    GUMBEL_REFUSE_IF(part < 0 || part >= STREAM_PARTS_MAX, error, "part",
                      "part is %d; it must be in 0..2^30 - 1", (int)part);
     GUMBEL_FORWARD(read_rows(&p, gpu, stream, batch, sampling, GUMBEL_DOMAIN_STREAM, error));
     GUMBEL_FORWARD(check_parts(1, &p, log_masses, tokens, error));

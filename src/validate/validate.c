@@ -79,9 +79,9 @@ gumbel_status gumbel_read_sampling(gumbel_problem *p, const gumbel_sampling *sam
         GUMBEL_FORWARD(gumbel_read_options(s, sizeof *s, sampling, "sampling", error));
     if (s->num_samples == 0)
         s->num_samples = 1;
-    GUMBEL_REFUSE_IF(s->num_samples < 1 || s->num_samples > GUMBEL_SAMPLES_MOST, error,
+    GUMBEL_REFUSE_IF(s->num_samples < 1 || s->num_samples > GUMBEL_SAMPLES_MAX, error,
                      "sampling.num_samples", "num_samples is %d; it must be in 1..%d",
-                     (int)s->num_samples, GUMBEL_SAMPLES_MOST);
+                     (int)s->num_samples, GUMBEL_SAMPLES_MAX);
     GUMBEL_REFUSE_IF(s->reserved, error, "sampling.reserved", "it is not 0");
     GUMBEL_REFUSE_IF(s->reserved2, error, "sampling.reserved2", "it is not 0");
     GUMBEL_REFUSE_IF(s->domain >= GUMBEL_BLOCK_DOMAIN, error, "sampling.domain",
@@ -219,9 +219,9 @@ gumbel_status gumbel_read_step(gumbel_step *into, const gumbel_step *step, gumbe
         into->num_samples = 1;
     GUMBEL_REFUSE_IF(into->batch < 0 || into->batch > GUMBEL_SIZE_END, error, "step.batch",
                      "batch is %" PRId64 "; it must be in 0..2^40", into->batch);
-    GUMBEL_REFUSE_IF(into->num_samples < 1 || into->num_samples > GUMBEL_SAMPLES_MOST, error,
+    GUMBEL_REFUSE_IF(into->num_samples < 1 || into->num_samples > GUMBEL_SAMPLES_MAX, error,
                      "step.num_samples", "num_samples is %d; it must be in 1..%d",
-                     (int)into->num_samples, GUMBEL_SAMPLES_MOST);
+                     (int)into->num_samples, GUMBEL_SAMPLES_MAX);
     GUMBEL_REFUSE_IF(!into->position && into->batch > 0, error, "step.position",
                      "position is NULL");
     GUMBEL_FORWARD(
@@ -283,15 +283,15 @@ gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *outpu
     GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, output, "output", error));
     GUMBEL_REFUSE_IF(!into->tokens && batch > 0, error, "output.tokens", "tokens is NULL");
     GUMBEL_FORWARD(check_output_alignment(into, error));
-    GUMBEL_REFUSE_IF(into->num_top < 0 || into->num_top > GUMBEL_TOP_MOST, error, "output.num_top",
-                     "num_top is %d; it must be in 0..%d", (int)into->num_top, GUMBEL_TOP_MOST);
+    GUMBEL_REFUSE_IF(into->num_top < 0 || into->num_top > GUMBEL_TOP_MAX, error, "output.num_top",
+                     "num_top is %d; it must be in 0..%d", (int)into->num_top, GUMBEL_TOP_MAX);
     GUMBEL_REFUSE_IF((int)into->logprobs_of < 0 || into->logprobs_of > GUMBEL_RAW, error,
                      "output.logprobs_of", "logprobs_of is %d, which no gumbel_distribution has",
                      (int)into->logprobs_of);
     GUMBEL_REFUSE_IF(into->top_logits && into->num_top > 0 && !into->top_ids, error,
                      "output.top_logits", "they are those of top_ids, which is NULL");
-    GUMBEL_REFUSE_IF(into->num_best < 0 || into->num_best > GUMBEL_BEST_MOST, error,
+    GUMBEL_REFUSE_IF(into->num_best < 0 || into->num_best > GUMBEL_BEST_MAX, error,
                      "output.num_best", "num_best is %d; it must be in 0..%d", (int)into->num_best,
-                     GUMBEL_BEST_MOST);
+                     GUMBEL_BEST_MAX);
     return GUMBEL_OK;
 }

@@ -16,9 +16,9 @@ gumbel_status gumbel_read_draft(gumbel_draft *into, const gumbel_draft *draft, i
     GUMBEL_REFUSE_IF(into->requests < (rows > 0) || into->requests > INT32_MAX, error,
                      "draft.requests", "requests is %" PRId64 "; it must be in %d..2^31 - 1",
                      into->requests, rows > 0);
-    GUMBEL_REFUSE_IF(into->max_nodes < 1 || into->max_nodes > GUMBEL_NODES_MOST, error,
+    GUMBEL_REFUSE_IF(into->max_nodes < 1 || into->max_nodes > GUMBEL_NODES_MAX, error,
                      "draft.max_nodes", "max_nodes is %d; it must be in 1..%d",
-                     (int)into->max_nodes, GUMBEL_NODES_MOST);
+                     (int)into->max_nodes, GUMBEL_NODES_MAX);
     GUMBEL_REFUSE_IF((int)into->rule < 0 || into->rule > GUMBEL_RULE_BLOCK, error, "draft.rule",
                      "rule is %d, which no gumbel_rule has", (int)into->rule);
     GUMBEL_REFUSE_IF(into->head && into->logits, error, "draft.logits",

@@ -24,8 +24,8 @@ gumbel_status gumbel_check_host_screen(const gumbel_problem *p, gumbel_screen_la
     GUMBEL_REFUSE_IF(h.dtype != (uint32_t)p->weight.dtype, error, field,
                      "it is of weights of dtype %u, head.weight has %d", (unsigned)h.dtype,
                      (int)p->weight.dtype);
-    GUMBEL_REFUSE_IF(h.list_most < 1 || h.list_most > GUMBEL_SCREEN_LIST_MOST, error, field,
-                     "list_most is %d; it must be in 1..%d", (int)h.list_most,
-                     GUMBEL_SCREEN_LIST_MOST);
+    GUMBEL_REFUSE_IF(h.list_max < 1 || h.list_max > GUMBEL_SCREEN_LIST_MAX, error, field,
+                     "list_max is %d; it must be in 1..%d", (int)h.list_max,
+                     GUMBEL_SCREEN_LIST_MAX);
     return GUMBEL_OK;
 }

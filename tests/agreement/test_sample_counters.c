@@ -19,12 +19,12 @@
 
 #include "every_isa.h"
 
-#define MOST_ROWS 64
+#define ROWS_MAX 64
 
 /* Counters of rows: the two that wrap around within a few samples, and others. */
 static void fill_counters(uint32_t *counters, uint64_t seed)
 {
-    for (int b = 0; b < MOST_ROWS; b++)
+    for (int b = 0; b < ROWS_MAX; b++)
         counters[b] = b % 5 == 1 ? UINT32_MAX - (uint32_t)b % 2 : (uint32_t)random_bits(&seed);
 }
 
@@ -37,9 +37,9 @@ static gumbel_row_u32 one_for_all(const uint32_t *counter)
 
 static void check_problem(gumbel_device *device, problem_plan plan, int64_t stride)
 {
-    uint32_t counters[3 * MOST_ROWS] = {0};
+    uint32_t counters[3 * ROWS_MAX] = {0};
     fill_counters(counters, plan.seed);
-    for (int64_t b = MOST_ROWS - 1; b >= 0 && stride > 1; b--)
+    for (int64_t b = ROWS_MAX - 1; b >= 0 && stride > 1; b--)
         counters[b * stride] = counters[b];
     problem *generated = problem_make(&plan);
     generated->sampling.first_sample = (gumbel_row_u32){counters, stride};
@@ -76,11 +76,11 @@ static gumbel_status draw_request(gumbel_device *device, const request *req, int
 /* All transforms and cuts. */
 static void check_request(gumbel_device *device, int index, int fused)
 {
-    uint32_t counters[MOST_ROWS];
+    uint32_t counters[ROWS_MAX];
     const request_plan plan = request_plan_at_random(index, fused);
     request *req = request_make(&plan, device);
     fill_counters(counters, plan.seed);
-    assert_true(plan.batch <= MOST_ROWS);
+    assert_true(plan.batch <= ROWS_MAX);
     req->sampling.first_sample = (gumbel_row_u32){counters, 0};
     outcome *whole = request_outcome(req);
     assert_int_equal(draw_request(device, req, fused, whole), GUMBEL_OK);
@@ -126,7 +126,7 @@ static void slots_and_live_rows(void **state)
 {
     static const int32_t of_row[B] = {4, 0, 8, 3, 7, 1}, live = B - 1;
     const uint64_t seeds[SLOTS] = {5, 6, 7, 8, 9, 10, 11, 12, 13};
-    uint32_t counters[MOST_ROWS];
+    uint32_t counters[ROWS_MAX];
     fill_counters(counters, 3);
     const gumbel_logits logits = make_logits(17);
     gumbel_sampling how = {.struct_size = sizeof how,
@@ -184,7 +184,7 @@ static void noise_and_summaries(void **state)
     static float noise[B * S * V];
     static gumbel_summary parts[2][B * S];
     const uint64_t seed = 21;
-    uint32_t counters[MOST_ROWS];
+    uint32_t counters[ROWS_MAX];
     fill_counters(counters, 4);
     const gumbel_logits logits = make_logits(19);
     gumbel_sampling how = {.struct_size = sizeof how,

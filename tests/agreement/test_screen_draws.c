@@ -68,10 +68,10 @@ static void draw_many(gumbel_device *device, const generated_head *generated, gu
     free(temperature);
 }
 
-static void set_list_most(void *screen, int32_t most)
+static void set_list_max(void *screen, int32_t most)
 {
     gumbel_screen_header *header = screen;
-    header->list_most = most;
+    header->list_max = most;
     header->check = gumbel_screen_checksum(header);
 }
 
@@ -88,7 +88,7 @@ static void many_draws(void **state)
         gumbel_screen screen = make_screen(*state, &generated.weight);
         draw_many(*state, &generated, screen, 1, calls, head_kind_names[kind]);
         draw_many(*state, &generated, screen, 8, calls / 4, "several samples");
-        set_list_most(screen.data, 1);
+        set_list_max(screen.data, 1);
         draw_many(*state, &generated, screen, 3, calls / 8, "lists of one");
         free(screen.data);
         free_generated_head(&generated);
@@ -221,7 +221,7 @@ static void coupled_drafts(void **state)
     gumbel_verified out = {.struct_size = sizeof out, .tokens = emitted[0], .emitted = count};
     gumbel_error error;
     size_t bytes;
-    set_list_most(screen.data, 0);
+    set_list_max(screen.data, 0);
     head.screen = screen;
     assert_int_equal(
         gumbel_verify_workspace_size(*state, &head, NULL, &how, &draft, &out, &bytes, &error),
@@ -287,7 +287,7 @@ static void ties(void **state)
             memcpy(weight + row * 128, weight + row % distinct * 128, 128);
         gumbel_screen screen = make_screen(*state, &generated.weight);
         draw_many(*state, &generated, screen, 1, 12, "equal rows");
-        set_list_most(screen.data, 1);
+        set_list_max(screen.data, 1);
         draw_many(*state, &generated, screen, 1, 6, "equal rows, lists of one");
         free(screen.data);
     }
@@ -331,9 +331,9 @@ static void screens_are_checked(void **state)
         refused(*state, &head, "head.screen");
         *header = kept;
     }
-    set_list_most(screen.data, 0);
+    set_list_max(screen.data, 0);
     refused(*state, &head, "head.screen");
-    set_list_most(screen.data, GUMBEL_SCREEN_LIST_MOST + 1);
+    set_list_max(screen.data, GUMBEL_SCREEN_LIST_MAX + 1);
     refused(*state, &head, "head.screen");
     *header = kept;
     free(screen.data);

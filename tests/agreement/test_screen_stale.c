@@ -20,7 +20,7 @@
 #include "screened_draws.h"
 #include "stale_weights.h"
 
-#define BATCH_MOST 32
+#define BATCH_MAX 32
 
 /* ------------------------------------------------------------------------------- checking ---- */
 
@@ -55,8 +55,8 @@ static void draw_stale(gumbel_device *device, const gumbel_head *head,
 
 /* Cuts of a call: none, one, or several, usual or hostile, and changing with the row. */
 typedef struct rules {
-    int32_t top_k[BATCH_MOST];
-    float top_p[BATCH_MOST], min_p[BATCH_MOST];
+    int32_t top_k[BATCH_MAX];
+    float top_p[BATCH_MAX], min_p[BATCH_MAX];
     gumbel_truncation how;
 } rules;
 
@@ -69,7 +69,7 @@ static void make_rules(rules *r, uint32_t which, int64_t vocab, uint64_t *random
         (gumbel_truncation){.struct_size = sizeof r->how,
                             .order = (gumbel_order)random_below(random, REQUEST_ORDERS),
                             .ties = random_below(random, 2) ? GUMBEL_TIES_ALL : GUMBEL_TIES_EXACT};
-    for (int b = 0; b < BATCH_MOST; b++) {
+    for (int b = 0; b < BATCH_MAX; b++) {
         r->top_k[b] = ks[random_below(random, 6)];
         r->top_p[b] = top_ps[random_below(random, 6)];
         r->min_p[b] = min_ps[random_below(random, 5)];
@@ -93,12 +93,12 @@ static void draw_each_cut(gumbel_device *device, const gumbel_head *head, int32_
     int64_t vocab = head->weight.rows;
     uint64_t seed = random_bits(random), position = 0;
     size_t words = (size_t)(vocab + 31) / 32;
-    float temperature[BATCH_MOST];
-    int32_t *mask = make_zeroed(words * BATCH_MOST, sizeof *mask);
+    float temperature[BATCH_MAX];
+    int32_t *mask = make_zeroed(words * BATCH_MAX, sizeof *mask);
     gumbel_transforms masked = {.struct_size = sizeof masked, .mask = {mask, (int64_t)words}};
-    for (size_t i = 0; i < words * BATCH_MOST; i++)
+    for (size_t i = 0; i < words * BATCH_MAX; i++)
         mask[i] = (int32_t)random_bits(random);
-    for (int b = 0; b < BATCH_MOST; b++)
+    for (int b = 0; b < BATCH_MAX; b++)
         temperature[b] = temperatures[random_below(random, 8)];
     for (uint32_t which = 0; which < 8; which++) {
         rules r;

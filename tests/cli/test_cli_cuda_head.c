@@ -27,17 +27,17 @@
 
 /* ------------------------------------------------------------------------ the stand-ins ---- */
 
-enum { MOST_PIECES = 256 };
+enum { PIECES_MAX = 256 };
 static struct {
     char *start;
     size_t bytes;
-} pieces[MOST_PIECES];
+} pieces[PIECES_MAX];
 
 struct device_driver device_driver;
 
 static int allocate(device_address *address, size_t bytes)
 {
-    for (int i = 0; i < MOST_PIECES; i++) {
+    for (int i = 0; i < PIECES_MAX; i++) {
         if (!pieces[i].start) {
             pieces[i].bytes = bytes;
             pieces[i].start = aligned_alloc(64, (bytes + 63) / 64 * 64);
@@ -47,7 +47,7 @@ static int allocate(device_address *address, size_t bytes)
             return 0;
         }
     }
-    fail_msg("more than %d pieces of memory", MOST_PIECES);
+    fail_msg("more than %d pieces of memory", PIECES_MAX);
     return 1;
 }
 
@@ -55,7 +55,7 @@ static int allocate(device_address *address, size_t bytes)
 static int piece_of(const void *address)
 {
     const char *at = address;
-    for (int i = 0; i < MOST_PIECES; i++) {
+    for (int i = 0; i < PIECES_MAX; i++) {
         if (pieces[i].start && at >= pieces[i].start && at < pieces[i].start + pieces[i].bytes) {
             return i;
         }
@@ -314,7 +314,7 @@ static void assert_same(const generate_options *options)
         assert_int_equal(with_proposal > before,
                          drafts[i].rule != GUMBEL_RULE_COUPLED && drafts[i].model);
         cuda_head_free(head);
-        for (int p = 0; p < MOST_PIECES; p++) {
+        for (int p = 0; p < PIECES_MAX; p++) {
             assert_null(pieces[p].start);
         }
     }

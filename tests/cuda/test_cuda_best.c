@@ -76,7 +76,7 @@ static void check_requests(int first, int count)
         plan.samples = 1;
         plan.history = index % 2;
         request *req = request_make(&plan, cpu);
-        check_lists(req, 1 + index % GUMBEL_BEST_MOST, index % 4 == 1);
+        check_lists(req, 1 + index % GUMBEL_BEST_MAX, index % 4 == 1);
         request_free(req);
     }
 }

@@ -15,7 +15,7 @@ enum {
     VOCAB = 80000,
     SIZE = 2048,
     SMALL_SIZE = 64,
-    BATCH_MOST = 128,
+    BATCH_MAX = 128,
     WORDS = (VOCAB + 31) / 32,
     EVERY = 97,
     HEAD_SIZE = 10000
@@ -70,10 +70,10 @@ enum { CASE_COUNT = sizeof CASES / sizeof *CASES };
 typedef struct bound_world {
     int64_t size; /* D */
     gumbel_tensor weight, hidden;
-    uint16_t *zeros; /* [BATCH_MOST, D] */
+    uint16_t *zeros; /* [BATCH_MAX, D] */
     float *bias;
-    uint32_t *chosen, *nothing; /* [BATCH_MOST, WORDS] */
-    uint16_t *counts;           /* [BATCH_MOST, VOCAB] */
+    uint32_t *chosen, *nothing; /* [BATCH_MAX, WORDS] */
+    uint16_t *counts;           /* [BATCH_MAX, VOCAB] */
 } bound_world;
 
 /* Multiples of 1/4: their products are exact in any order of sums. */
@@ -89,13 +89,13 @@ static bound_world make_world(int64_t size)
 {
     bound_world w = {.size = size};
     w.weight = make_exact(VOCAB, size, 1);
-    w.hidden = make_exact(BATCH_MOST, size, 2);
-    w.zeros = make_zeroed((size_t)(BATCH_MOST * size), sizeof *w.zeros);
+    w.hidden = make_exact(BATCH_MAX, size, 2);
+    w.zeros = make_zeroed((size_t)(BATCH_MAX * size), sizeof *w.zeros);
     w.bias = make_zeroed(VOCAB, sizeof *w.bias);
-    w.chosen = make_zeroed((size_t)BATCH_MOST * WORDS, sizeof *w.chosen);
-    w.nothing = make_zeroed((size_t)BATCH_MOST * WORDS, sizeof *w.nothing);
-    w.counts = make_zeroed((size_t)BATCH_MOST * VOCAB, sizeof *w.counts);
-    for (int64_t b = 0; b < BATCH_MOST; b++)
+    w.chosen = make_zeroed((size_t)BATCH_MAX * WORDS, sizeof *w.chosen);
+    w.nothing = make_zeroed((size_t)BATCH_MAX * WORDS, sizeof *w.nothing);
+    w.counts = make_zeroed((size_t)BATCH_MAX * VOCAB, sizeof *w.counts);
+    for (int64_t b = 0; b < BATCH_MAX; b++)
         for (int64_t i = 0; i < VOCAB; i += EVERY) {
             w.chosen[b * WORDS + i / 32] |= 1u << i % 32;
             w.counts[b * VOCAB + i] = 1;
@@ -154,11 +154,11 @@ static request *make_generated_request(bound_world *w, const bound_case *of, int
     req->truncation.min_p = (gumbel_row_f32){&of->min_p, GUMBEL_SAME};
     req->transforms = (gumbel_transforms){.struct_size = sizeof req->transforms};
     if (of->bits & MASKED) {
-        for (int64_t i = 0; i < BATCH_MOST * WORDS; i++)
+        for (int64_t i = 0; i < BATCH_MAX * WORDS; i++)
             w->nothing[i] = ~w->chosen[i];
         req->transforms.mask = (gumbel_row_i32){(const int32_t *)w->nothing, WORDS};
     } else if (of->bits & PENALISED) {
-        memset(w->nothing, 0, (size_t)BATCH_MOST * WORDS * sizeof *w->nothing);
+        memset(w->nothing, 0, (size_t)BATCH_MAX * WORDS * sizeof *w->nothing);
         req->history = (gumbel_history){.struct_size = sizeof req->history,
                                         .vocab_size = VOCAB,
                                         .prompt = w->nothing,

@@ -128,8 +128,8 @@ static void trees_write_the_same(void **state)
         generate_options o = options_of(&expected, 2 + i, i ? 0.8f : 1.2f);
         assert_int_equal(generate(target, device, &o, NULL, NULL), 0);
         draft_stats chain = assert_same(target, small, &o, &expected, 4, 0);
-        for (int32_t siblings = 1; siblings <= DRAFT_SIBLINGS_MOST;
-             siblings += TEST_SANITIZED ? DRAFT_SIBLINGS_MOST - 1 : siblings + 1) {
+        for (int32_t siblings = 1; siblings <= DRAFT_SIBLINGS_MAX;
+             siblings += TEST_SANITIZED ? DRAFT_SIBLINGS_MAX - 1 : siblings + 1) {
             draft_stats tree = assert_same(target, small, &o, &expected, 4, siblings);
             assert_true(tree.cycles <= chain.cycles);
             assert_true(tree.rows > tree.cycles * (1 + siblings));
@@ -393,7 +393,7 @@ static void refusals(void **state)
     raw.ranks = false;
     raw.logprobs_of = GUMBEL_RAW;
     assert_refused(&o, (draft_options){.tokens = 0}, "draft tokens");
-    assert_refused(&o, (draft_options){.tokens = DRAFT_TOKENS_MOST + 1}, "draft tokens");
+    assert_refused(&o, (draft_options){.tokens = DRAFT_TOKENS_MAX + 1}, "draft tokens");
     assert_refused(&o, (draft_options){.tokens = 1, .temperature = -1}, "draft temperature");
     assert_refused(&o, (draft_options){.tokens = 1, .siblings = 1}, "n-grams");
     assert_refused(&o, (draft_options){.model = small, .tokens = 1, .siblings = 16}, "siblings");

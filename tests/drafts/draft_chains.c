@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXTS = 1000, NODES_MOST = CHAIN_DRAFTS_MOST + 1, ROWS = TEXTS * NODES_MOST };
+enum { TEXTS = 1000, NODES_MAX = CHAIN_DRAFTS_MAX + 1, ROWS = TEXTS * NODES_MAX };
 
 /* Texts in progress; complete ones are removed. */
 typedef struct writers {

@@ -8,7 +8,7 @@
 
 #include <gumbel/drafts.h>
 
-enum { CHAIN_TOKENS = 4, CHAIN_LENGTH = 3, CHAIN_LAWS = 64, CHAIN_DRAFTS_MOST = 6 };
+enum { CHAIN_TOKENS = 4, CHAIN_LENGTH = 3, CHAIN_LAWS = 64, CHAIN_DRAFTS_MAX = 6 };
 
 /* Logits of the token after each token, by both models. A text begins after token 0. */
 typedef struct chain_models {
@@ -37,8 +37,8 @@ typedef struct chain_plan {
 
 /* The results. */
 typedef struct chain_counts {
-    int64_t laws[CHAIN_LAWS];                /* texts by their first three tokens */
-    int64_t accepted[CHAIN_DRAFTS_MOST + 1]; /* first cycles by their accepted drafts */
+    int64_t laws[CHAIN_LAWS];               /* texts by their first three tokens */
+    int64_t accepted[CHAIN_DRAFTS_MAX + 1]; /* first cycles by their accepted drafts */
 } chain_counts;
 
 /* Generates `texts` texts of CHAIN_LENGTH tokens. */

@@ -22,15 +22,15 @@
 #include <cmocka.h>
 
 /* One pair of rows, used for up to R requests of one or more drafts. */
-enum { R = TEST_SANITIZED ? 500 : 2000, NODES = 5, V_MOST = 8192, BEST = GUMBEL_BEST_MOST };
+enum { R = TEST_SANITIZED ? 500 : 2000, NODES = 5, V_MAX = 8192, BEST = GUMBEL_BEST_MAX };
 
 typedef struct pair {
     gumbel_device *device;
     int32_t vocab;
-    float target[V_MOST], draft[V_MOST];
+    float target[V_MAX], draft[V_MAX];
     float *targets, *drafts; /* copies, one for each row of a call; NULL before the first call */
     int64_t copies;
-    double p[V_MOST], q[V_MOST];
+    double p[V_MAX], q[V_MAX];
     uint64_t seed[R];
     int32_t requests;
     int32_t nodes; /* of a request: the root and its children */
@@ -67,7 +67,7 @@ static void free_pair(pair *of)
 
 static void set_laws(pair *of)
 {
-    double z[V_MOST];
+    double z[V_MAX];
     drop_copies(of);
     for (int32_t i = 0; i < of->vocab; i++)
         z[i] = (double)of->target[i];
@@ -372,20 +372,20 @@ static void rows_of_the_models_keep_the_targets_law(void **state)
     float *target = product_logits(*state, &heads[0]), *draft = product_logits(*state, &heads[1]);
     uint64_t random = 23;
     pair *of = make_pair(state);
-    int64_t *counts = make_zeroed(V_MOST, sizeof *counts);
+    int64_t *counts = make_zeroed(V_MAX, sizeof *counts);
     of->nodes = 2;
     of->vocab = (int32_t)tensors[1].rows;
     of->requests = 250;
     const int64_t rounds = rounds_of(of, 20000);
-    assert_int_equal(of->vocab, V_MOST);
+    assert_int_equal(of->vocab, V_MAX);
     for (int i = 0; i < 2; i++) {
         const int64_t place = 5 + 4 * i;
         chi_squared law = {0};
         int64_t hits = 0;
-        memcpy(of->target, target + place * V_MOST, sizeof of->target);
-        memcpy(of->draft, draft + place * V_MOST, sizeof of->draft);
+        memcpy(of->target, target + place * V_MAX, sizeof of->target);
+        memcpy(of->draft, draft + place * V_MAX, sizeof of->draft);
         set_laws(of);
-        memset(counts, 0, V_MOST * sizeof *counts);
+        memset(counts, 0, V_MAX * sizeof *counts);
         for (int64_t round = 0; round < rounds; round++) {
             run_round(of, rules[i], 1, &random);
             for (int r = 0; r < of->requests; r++) {
@@ -394,7 +394,7 @@ static void rows_of_the_models_keep_the_targets_law(void **state)
             }
         }
         assert_rate("the bundled pair", hits, rounds * of->requests, alike(of));
-        chi_squared_add(&law, counts, of->p, V_MOST, rounds * of->requests);
+        chi_squared_add(&law, counts, of->p, V_MAX, rounds * of->requests);
         print_message("rule %d: p %.3g\n", (int)rules[i],
                       chi_squared_p(law.statistic, law.degrees));
         assert_true(law.degrees > 3 && chi_squared_p(law.statistic, law.degrees) > 1e-4);

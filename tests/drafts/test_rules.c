@@ -145,7 +145,7 @@ static void wrong_drafts_show(void **state)
 static double mean_accepted(const chain_counts *counts, int64_t total)
 {
     double sum = 0;
-    for (int i = 0; i <= CHAIN_DRAFTS_MOST; i++)
+    for (int i = 0; i <= CHAIN_DRAFTS_MAX; i++)
         sum += (double)i * (double)counts->accepted[i];
     return sum / (double)total;
 }

@@ -27,8 +27,8 @@ typedef struct settlement {
     uint64_t seed[R], position[R];
     float temperature[R];
     int32_t drafted[N];
-    int32_t best_ids[N * GUMBEL_BEST_MOST];
-    float best_scores[N * GUMBEL_BEST_MOST];
+    int32_t best_ids[N * GUMBEL_BEST_MAX];
+    float best_scores[N * GUMBEL_BEST_MAX];
     int32_t row_tokens[N], tokens[N], emitted[R], accepted[R], status[R];
     float logprobs[N];
     gumbel_truncation cut;
@@ -198,7 +198,7 @@ static void rejections_are_settled_alike(void **state)
             assert_true(s->emitted[r] == s->accepted[r] + 1);
             rejected += s->emitted[r] < M;
         }
-        for (int32_t best = 1; best <= GUMBEL_BEST_MOST; best = best < 3 ? best + 1 : 16 * best) {
+        for (int32_t best = 1; best <= GUMBEL_BEST_MAX; best = best < 3 ? best + 1 : 16 * best) {
             settle(*state, s, GUMBEL_RULE_REJECTION, cuts, best, 0);
             assert_memory_equal(tokens, s->tokens, sizeof tokens);
             assert_memory_equal(logprobs, s->logprobs, sizeof logprobs);
@@ -219,8 +219,8 @@ static void lists_leave_none_out(void **state)
     enum { PROBLEMS = 40, ALL = PROBLEMS * 16 };
     int64_t settled = 0;
     for (int index = 0; index < PROBLEMS; index++) {
-        static int32_t row_tokens[N], best_ids[N * GUMBEL_BEST_MOST];
-        static float best_scores[N * GUMBEL_BEST_MOST];
+        static int32_t row_tokens[N], best_ids[N * GUMBEL_BEST_MAX];
+        static float best_scores[N * GUMBEL_BEST_MAX];
         wide_drafts *req = wide_make_crowded(index);
         verified_arrays *found[3];
         gumbel_output rows = {.struct_size = sizeof rows,
@@ -229,7 +229,7 @@ static void lists_leave_none_out(void **state)
                               .best_scores = best_scores};
         assert_true(req->rows <= N);
         for (int i = 0; i < 3; i++) { /* one score determines no residual */
-            rows.num_best = (int32_t[]){1, 5, GUMBEL_BEST_MOST}[i];
+            rows.num_best = (int32_t[]){1, 5, GUMBEL_BEST_MAX}[i];
             found[i] = verified_make(req->requests, req->max_nodes, req->requests);
             found[i]->to.rows = &rows;
             assert_int_equal(wide_verify(*state, req, found[i]), GUMBEL_OK);
@@ -238,14 +238,14 @@ static void lists_leave_none_out(void **state)
             assert_int_equal(found[0]->emitted[r], 1);
             for (int i = 1; i < 3; i++)
                 assert_int_equal(found[i]->tokens[2 * r], found[0]->tokens[2 * r]);
-            for (int k = 0; k < GUMBEL_BEST_MOST; k++)
-                settled += found[0]->tokens[2 * r] == best_ids[2 * r * GUMBEL_BEST_MOST + k];
+            for (int k = 0; k < GUMBEL_BEST_MAX; k++)
+                settled += found[0]->tokens[2 * r] == best_ids[2 * r * GUMBEL_BEST_MAX + k];
         }
         for (int i = 0; i < 3; i++)
             verified_free(found[i]);
         wide_free(req);
     }
-    print_message("%d of %d residuals among the %d best\n", (int)settled, ALL, GUMBEL_BEST_MOST);
+    print_message("%d of %d residuals among the %d best\n", (int)settled, ALL, GUMBEL_BEST_MAX);
     assert_in_range(settled, ALL * 5 / 8, ALL - PROBLEMS / 8);
 }
 

@@ -15,7 +15,7 @@
 
 #include "every_isa.h"
 
-#define MOST_REQUESTS 8
+#define REQUESTS_MAX 8
 
 /* Verifies every text from its first token to its end. */
 static void texts_are_the_targets(void **state)
@@ -24,7 +24,7 @@ static void texts_are_the_targets(void **state)
     for (int index = 0; index < 60; index++) {
         const texts_plan plan = texts_plan_at_random(index);
         texts *of = texts_make(&plan, *state);
-        int32_t progress[MOST_REQUESTS] = {0};
+        int32_t progress[REQUESTS_MAX] = {0};
         uint64_t random = (uint64_t)index;
         for (int turn = 0; turn < 12; turn++) {
             cycle *req = cycle_make(of, progress, &random);
@@ -111,7 +111,7 @@ MISTAKE(nothing, (void)c)
 MISTAKE(no_requests, c->draft.requests = 0)
 MISTAKE(negative_requests, c->draft.requests = -1)
 MISTAKE(no_nodes, c->draft.max_nodes = 0)
-MISTAKE(many_nodes, c->draft.max_nodes = GUMBEL_NODES_MOST + 1)
+MISTAKE(many_nodes, c->draft.max_nodes = GUMBEL_NODES_MAX + 1)
 MISTAKE(no_rule, c->draft.rule = (gumbel_rule)3)
 MISTAKE(no_draft_tokens, c->draft.tokens = NULL)
 MISTAKE(no_room, c->draft.offsets = NULL; c->draft.max_nodes = NODES + 1)

@@ -49,7 +49,7 @@ bool passes(int index, gumbel_device *cpu)
     char what[500];
     request *req = make_request(index, &random, cpu);
     outcome *host = request_outcome(req);
-    const int32_t most = 1 + (int32_t)random_below(&random, GUMBEL_BEST_MOST);
+    const int32_t most = 1 + (int32_t)random_below(&random, GUMBEL_BEST_MAX);
     const size_t listed = (size_t)(req->plan.batch * most);
     std::vector<int32_t> host_ids(listed), our_ids(listed, -7);
     std::vector<float> host_scores(listed), our_scores(listed, -7.0f);

@@ -147,7 +147,7 @@ void make_history(kept_history *generated, int64_t slots, int64_t vocab, int32_t
         generated->output.push_back((uint32_t)random_bits(&random));
     }
     for (size_t i = 0; i < counts; i++) {
-        generated->wide.push_back(GUMBEL_COUNT_MOST - (int32_t)random_below(&random, 3));
+        generated->wide.push_back(GUMBEL_COUNT_MAX - (int32_t)random_below(&random, 3));
         generated->narrow.push_back((uint16_t)generated->wide.back());
     }
     generated->h = {};

@@ -94,7 +94,7 @@ bool passes(int index, counts *all)
         head.bias = tensor_of(mask.bias.data(), GUMBEL_FLOAT32, 1, plan.vocab, 0);
     emulated_launch own =
         emulated_launch_of(head, generated->sampling, false, width, 2, &random, what);
-    void *screen = emulate_making(own.params.problem.weight, is_short ? 1 : GUMBEL_SCREEN_LIST_MOST,
+    void *screen = emulate_making(own.params.problem.weight, is_short ? 1 : GUMBEL_SCREEN_LIST_MAX,
                                   &random, what);
     own.params.row_thresholds = floors;
     own.params.tag = 1 + 3 * (uint64_t)index;

@@ -28,7 +28,7 @@
 #define FINE         256 /* bins of one variate */
 #define COARSE       16  /* of each of two */
 #define ROUGH        8   /* of each of three */
-#define LEAST_BINS   1024
+#define BINS_MIN     1024
 #define PAIRS        (BLOCK * (BLOCK - 1) / 2)
 #define PAIRED_EVERY 4 /* blocks whose pairs are counted, which takes longest */
 
@@ -36,7 +36,7 @@
 typedef enum law {
     MARGINALS,
     LEAST,
-    MEAN_LEAST,
+    MEAN_MIN,
     PLACE,
     PLACE_AND_LEAST,
     SECOND_LEAST,
@@ -57,7 +57,7 @@ static const char *const law_names[LAWS] = {
 };
 
 typedef struct tallies {
-    int64_t marginal[BLOCK][FINE], least[LEAST_BINS], place[BLOCK], second[FINE], sum[FINE];
+    int64_t marginal[BLOCK][FINE], least[BINS_MIN], place[BLOCK], second[FINE], sum[FINE];
     int64_t place_and_least[BLOCK][COARSE], place_and_second[BLOCK][BLOCK];
     int64_t pair[PAIRS][COARSE * COARSE], neighbour[BLOCK][COARSE * COARSE];
     int64_t triple[BLOCK][ROUGH * ROUGH * ROUGH];
@@ -165,7 +165,7 @@ static void count_least(tallies *t, const double e[BLOCK])
         sum += e[i];
     }
     double least = -expm1(-BLOCK * e[place]), rest = -expm1(-(BLOCK - 1) * (e[second] - e[place]));
-    t->least[bin_of(least, LEAST_BINS)]++;
+    t->least[bin_of(least, BINS_MIN)]++;
     t->sum_of_least += e[place];
     t->place[place]++;
     t->place_and_least[place][bin_of(least, COARSE)]++;
@@ -250,9 +250,9 @@ static void judge_least(const tallies *t, double p[LAWS])
         for (int j = 0; j < BLOCK; j++)
             if (i != j)
                 apart[n++] = t->place_and_second[i][j];
-    p[LEAST] = flat_p(t->least, LEAST_BINS);
+    p[LEAST] = flat_p(t->least, BINS_MIN);
     /* The mean of n exponentials is off by 1 / sqrt(n) of itself. */
-    p[MEAN_LEAST] = erfc(fabs(t->sum_of_least * BLOCK / blocks - 1) * sqrt(blocks / 2));
+    p[MEAN_MIN] = erfc(fabs(t->sum_of_least * BLOCK / blocks - 1) * sqrt(blocks / 2));
     p[PLACE] = flat_p(t->place, BLOCK);
     p[PLACE_AND_LEAST] = flat_p(t->place_and_least[0], BLOCK * COARSE);
     p[SECOND_LEAST] = flat_p(t->second, FINE);
@@ -314,7 +314,7 @@ static void wrong_blocks_are_caught(void **state)
         int64_t blocks;
         int places; /* whether the defect shows in places */
     } cases[] = {
-        {"a least exponential 1% too large", with_large_least, MEAN_LEAST, 1 << 19, 0},
+        {"a least exponential 1% too large", with_large_least, MEAN_MIN, 1 << 19, 0},
         {"a bit of the place too often set", with_biased_place, PLACE, 1 << 15, 0},
         {"a bit of the place that the least decides", with_place_of_least, PLACE_AND_LEAST, 1 << 15,
          0},

@@ -119,9 +119,9 @@ static void explain_on_rank(void *argument, int32_t rank)
     const gumbel_output output = {
         .struct_size = sizeof output, .tokens = tokens, .logprobs = c->logprobs ? logprobs : NULL};
     if (c->on_gpu) {
-        transport.queue = queue_nothing;
+        transport.stream_all_gather = queue_nothing;
         transport.wait = wait_for_nothing;
-        transport.aside = c->collective ? queue_nothing : NULL;
+        transport.blocking_all_gather = c->collective ? queue_nothing : NULL;
     }
     gumbel_status status =
         gumbel_group_open(&transport, c->on_gpu ? &gpu : shared->cpu, &options, &group, &error);

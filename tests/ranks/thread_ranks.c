@@ -18,11 +18,11 @@ struct thread_ranks {
     int64_t round;
     size_t bytes;
     int broken;
-    const void *sent[THREAD_RANKS_MOST];
+    const void *sent[THREAD_RANKS_MAX];
     struct member {
         thread_ranks *place;
         int32_t rank;
-    } members[THREAD_RANKS_MOST];
+    } members[THREAD_RANKS_MAX];
 };
 
 static struct timespec deadline(int64_t timeout_ms)
@@ -116,8 +116,8 @@ static void *run(void *argument)
 
 void thread_ranks_run(int32_t ranks, void (*body)(void *argument, int32_t rank), void *argument)
 {
-    pthread_t threads[THREAD_RANKS_MOST];
-    runner runners[THREAD_RANKS_MOST];
+    pthread_t threads[THREAD_RANKS_MAX];
+    runner runners[THREAD_RANKS_MAX];
     for (int32_t r = 0; r < ranks; r++) {
         runners[r] = (runner){body, argument, r};
         if (pthread_create(&threads[r], NULL, run, &runners[r]))

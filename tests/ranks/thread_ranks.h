@@ -8,7 +8,7 @@
 
 #include <gumbel/dist.h>
 
-#define THREAD_RANKS_MOST 64
+#define THREAD_RANKS_MAX 64
 
 typedef struct thread_ranks thread_ranks;
 

@@ -116,7 +116,7 @@ static void check_request(gumbel_device *device, int index)
     plan.history = index % 2;
     request *req = request_make(&plan, device);
     int64_t vocab = req->logits.logits.cols;
-    best_outcome found = best_make(req, 1 + index % GUMBEL_BEST_MOST);
+    best_outcome found = best_make(req, 1 + index % GUMBEL_BEST_MAX);
     float *z = make_zeroed((size_t)(plan.batch * vocab), sizeof *z);
     float *g = make_zeroed((size_t)vocab, sizeof *g);
     scored *all = make_zeroed((size_t)vocab, sizeof *all);
@@ -195,7 +195,7 @@ static void refusals(void **state)
         const int32_t *given;
     } bad[] = {
         {"output.num_best", best, -1, 1, NULL},
-        {"output.num_best", best, GUMBEL_BEST_MOST + 1, 1, NULL},
+        {"output.num_best", best, GUMBEL_BEST_MAX + 1, 1, NULL},
         {"output.best_ids", (int32_t *)((char *)best + 1), 2, 1, NULL},
         {"output.num_best", best, 2, 2, NULL},
         {"output.num_best", best, 2, 1, one},

@@ -18,7 +18,7 @@
 
 #include "every_isa.h"
 
-#define V_MOST 40000
+#define V_MAX 40000
 
 /* One row and its rules; zero in any field is the default. */
 typedef struct truncation_case {
@@ -69,7 +69,7 @@ static outcome *draw_row(gumbel_device *device, const truncation_case *a, gumbel
  * removed token is larger than a kept one, nor, among equals, has a lower id. */
 static void assert_keeps(gumbel_device *device, const truncation_case *a, int64_t expected)
 {
-    static float processed[V_MOST];
+    static float processed[V_MAX];
     gumbel_sampling sampling;
     gumbel_truncation truncation;
     outcome *drawn = draw_row(device, a, &sampling, &truncation);
@@ -218,15 +218,15 @@ static void light_tail(void **state)
  * the sample is too high. */
 static void misleading_sample(void **state)
 {
-    static float row[V_MOST];
-    for (int64_t i = 0; i < V_MOST; i++)
+    static float row[V_MAX];
+    for (int64_t i = 0; i < V_MAX; i++)
         row[i] = i / 64 % 16 == 0 ? 0 : -1;
     truncation_case a = {
-        .name = "a misleading sample", .logits = row, .vocab = V_MOST, .top_p = 0.5f};
-    assert_keeps(*state, &a, V_MOST);
-    for (int64_t i = 0; i < V_MOST; i++)
+        .name = "a misleading sample", .logits = row, .vocab = V_MAX, .top_p = 0.5f};
+    assert_keeps(*state, &a, V_MAX);
+    for (int64_t i = 0; i < V_MAX; i++)
         row[i] = i / 64 % 16 == 0 ? -1 : 0;
-    assert_keeps(*state, &a, V_MOST - V_MOST / 64 / 16 * 64 - 64);
+    assert_keeps(*state, &a, V_MAX - V_MAX / 64 / 16 * 64 - 64);
 }
 
 /* ------------------------------------------------------------------------ top_k, min_p ---- */

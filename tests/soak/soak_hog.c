@@ -11,11 +11,11 @@ __asm__(".pushsection .rodata\n"
         ".popsection\n");
 extern const unsigned char soak_hog_image[];
 
-enum { CTAS_MOST = 1023 };
+enum { CTAS_MAX = 1023 };
 
 /* In host memory that the GPU sees. */
 typedef struct hog_words {
-    uint32_t released, begun[CTAS_MOST];
+    uint32_t released, begun[CTAS_MAX];
 } hog_words;
 
 static struct {
@@ -32,7 +32,7 @@ void hogs_open(void)
     GPU(cuDeviceGetAttribute, &hogs.multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0);
     GPU(cuDeviceGetAttribute, &hogs.shared_bytes,
         CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 0);
-    if (hogs.multiprocessors > CTAS_MOST)
+    if (hogs.multiprocessors > CTAS_MAX)
         die("a GPU of %d multiprocessors is not provided for", hogs.multiprocessors);
     GPU(cuModuleLoadData, &hogs.module, soak_hog_image);
     GPU(cuModuleGetFunction, &hogs.hold, hogs.module, "soak_hog");
@@ -74,7 +74,7 @@ void hog_queue(int hog, int ctas, uint64_t seed, double least, double most)
     uint64_t shortest = (uint64_t)(1e9 * least), longest = (uint64_t)(1e9 * most);
     void *arguments[] = {&released, &begun, &seed, &shortest, &longest};
     words->released = 0;
-    for (int i = 0; i < CTAS_MOST; i++)
+    for (int i = 0; i < CTAS_MAX; i++)
         words->begun[i] = 0;
     hogs.ctas[hog] = ctas;
     GPU(cuLaunchKernel, hogs.hold, (unsigned)ctas, 1, 1, 32, 1, 1, (unsigned)hogs.shared_bytes,

@@ -12,15 +12,15 @@
 #define ANY(table, random) ((table)[random_below(random, COUNT(table))])
 
 /* Columns of a tile of the product. */
-enum { TILE = 128, STEPS_MOST = 60, DIRECT_MOST = 20 };
+enum { TILE = 128, STEPS_MAX = 60, DIRECT_MAX = 20 };
 
 /* Nanoseconds that a step and all of a call's steps may take, by estimate; elements of [B, V]. */
-#define STEP_NS_MOST   5e6
-#define CALL_NS_MOST   3e7
-#define LOGITS_MOST    (INT64_C(1) << 25)
-#define COUNTS_MOST    (INT64_C(1) << 23)
-#define CPU_MACS_MOST  (INT64_C(1) << 28)
-#define CPU_DRAWS_MOST (INT64_C(1) << 22)
+#define STEP_NS_MAX   5e6
+#define CALL_NS_MAX   3e7
+#define LOGITS_MAX    (INT64_C(1) << 25)
+#define COUNTS_MAX    (INT64_C(1) << 23)
+#define CPU_MACS_MAX  (INT64_C(1) << 28)
+#define CPU_DRAWS_MAX (INT64_C(1) << 22)
 
 static int one_in(uint32_t many, uint64_t *random) { return random_below(random, many) == 0; }
 
@@ -69,7 +69,7 @@ static void choose_steps(soak_plan *plan, uint64_t *random)
     plan->in_graph = random_below(random, 3) > 0;
     plan->advances = plan->in_graph || one_in(2, random);
     plan->steps =
-        1 + (int)random_below(random, (uint32_t)(plan->in_graph ? STEPS_MOST : DIRECT_MOST));
+        1 + (int)random_below(random, (uint32_t)(plan->in_graph ? STEPS_MAX : DIRECT_MAX));
 }
 
 /* A product that stores by bounds: a few rows, cut by what bounds can go by, of enough tokens. */
@@ -206,9 +206,9 @@ static int is_too_large(const soak_plan *plan)
 {
     const request_plan *req = &plan->req;
     size_t weight = (size_t)req->vocab * (size_t)(req->hidden_size + plan->gap);
-    return req->batch * (req->vocab + plan->gap) > LOGITS_MOST ||
-           (req->hidden_size > 0 && weight * dtype_size(plan->weight) > POOL_PIECE_MOST) ||
-           step_ns(plan) > STEP_NS_MOST;
+    return req->batch * (req->vocab + plan->gap) > LOGITS_MAX ||
+           (req->hidden_size > 0 && weight * dtype_size(plan->weight) > POOL_PIECE_MAX) ||
+           step_ns(plan) > STEP_NS_MAX;
 }
 
 /* Make it smaller where it would take too long or too much. */
@@ -225,11 +225,11 @@ static void limit(soak_plan *plan)
         else
             req->vocab /= 2;
     }
-    double most = CALL_NS_MOST / step_ns(plan);
+    double most = CALL_NS_MAX / step_ns(plan);
     plan->steps = plan->steps > most ? (int)most : plan->steps;
     int64_t words = req->batch * (req->first_token + req->vocab);
-    req->history = req->history && req->transforms && words <= COUNTS_MOST;
-    req->transforms = req->transforms && (req->history || words <= LOGITS_MOST);
+    req->history = req->history && req->transforms && words <= COUNTS_MAX;
+    req->transforms = req->transforms && (req->history || words <= LOGITS_MAX);
     if (req->vocab_size > req->first_token + req->vocab)
         req->vocab_size = 0;
 }
@@ -279,8 +279,8 @@ int soak_plan_suits_cpu(const soak_plan *plan)
     /* The tolerance of listed log-probabilities needs their lse. */
     int judged = !req->num_top || plan->outputs & SOAK_MASS;
     int fused = req->hidden_size > 0;
-    return judged && !plan->nodes && draws <= CPU_DRAWS_MOST && (plan->exact || !fused) &&
-           req->batch * req->vocab * req->hidden_size <= CPU_MACS_MOST;
+    return judged && !plan->nodes && draws <= CPU_DRAWS_MAX && (plan->exact || !fused) &&
+           req->batch * req->vocab * req->hidden_size <= CPU_MACS_MAX;
 }
 
 void soak_plan_describe(const soak_plan *plan, char *text, size_t bytes)

@@ -9,7 +9,7 @@
 /* A region's numbers are those of a block, rotated by another measure in each copy, so that rows of
  * a matrix rarely repeat. */
 #define BLOCK_BYTES  ((size_t)4 << 20)
-#define REGION_BYTES (POOL_PIECE_MOST + ((size_t)64 << 20))
+#define REGION_BYTES (POOL_PIECE_MAX + ((size_t)64 << 20))
 
 static char *regions[POOL_KINDS][3]; /* by kind and dtype */
 
@@ -82,7 +82,7 @@ void pool_close(void)
 const void *pool_piece(pool_kind kind, gumbel_dtype dtype, size_t bytes, size_t alignment,
                        uint64_t *random)
 {
-    if (bytes > POOL_PIECE_MOST)
+    if (bytes > POOL_PIECE_MAX)
         die("the pool has no %zu bytes", bytes);
     uint32_t places = (uint32_t)((REGION_BYTES - bytes) / alignment);
     return regions[kind][dtype - 1] + alignment * random_below(random, places);

@@ -23,7 +23,7 @@ typedef enum pool_kind {
 } pool_kind;
 
 /* Maximum bytes of a range. */
-#define POOL_PIECE_MOST ((size_t)256 << 20)
+#define POOL_PIECE_MAX ((size_t)256 << 20)
 
 void pool_open(void);
 void pool_close(void);

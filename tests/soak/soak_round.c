@@ -8,12 +8,12 @@
 #include <inttypes.h>
 #include <time.h>
 
-enum { STREAMS_MOST = 4, HOGS_MOST = 3, BURST_MOST = 4 };
+enum { STREAMS_MAX = 4, HOGS_MAX = 3, BURST_MAX = 4 };
 
 /* Seconds that CTAs of a hog stay, and those of one that the round releases stay at most. */
-#define STAY_LEAST 1e-5
-#define STAY_MOST  2e-2
-#define HELD_MOST  5e-2
+#define STAY_MIN 1e-5
+#define STAY_MAX 2e-2
+#define HELD_MAX 5e-2
 
 /* The step at which a hog is queued, and the number of steps after which it is released, if at
  * all. */
@@ -22,10 +22,10 @@ typedef struct hog_plan {
 } hog_plan;
 
 typedef struct soak_round {
-    soak_call *calls[STREAMS_MOST];
-    int next[STREAMS_MOST]; /* step to queue */
+    soak_call *calls[STREAMS_MAX];
+    int next[STREAMS_MAX]; /* step to queue */
     int count, steps, hog_count;
-    hog_plan hogs[HOGS_MOST];
+    hog_plan hogs[HOGS_MAX];
     uint64_t random;
 } soak_round;
 
@@ -41,7 +41,7 @@ static void plan_hogs(soak_round *round)
 {
     uint64_t *random = &round->random;
     uint32_t most = (uint32_t)hogs_most(), steps = (uint32_t)round->steps;
-    round->hog_count = random_below(random, 3) ? 1 + (int)random_below(random, HOGS_MOST) : 0;
+    round->hog_count = random_below(random, 3) ? 1 + (int)random_below(random, HOGS_MAX) : 0;
     if (most < 2)
         round->hog_count = 0;
     for (int i = 0; i < round->hog_count; i++) {
@@ -61,7 +61,7 @@ static void plan_hogs(soak_round *round)
 static void make_calls(soak_round *round)
 {
     uint64_t *random = &round->random;
-    round->count = 1 + (int)random_below(random, STREAMS_MOST);
+    round->count = 1 + (int)random_below(random, STREAMS_MAX);
     for (int i = 0; i < round->count; i++) {
         soak_plan plan;
         char text[640];
@@ -83,8 +83,8 @@ static void queue_hogs(soak_round *round, int queued, CUstream last)
         hog_plan *hog = &round->hogs[i];
         if (!hog->queued && queued >= hog->from) {
             uint64_t seed = random_bits(&round->random);
-            hog_queue(i, hog->ctas, seed, hog->held ? HELD_MOST : STAY_LEAST,
-                      hog->held ? HELD_MOST : STAY_MOST);
+            hog_queue(i, hog->ctas, seed, hog->held ? HELD_MAX : STAY_MIN,
+                      hog->held ? HELD_MAX : STAY_MAX);
             hog->queued = 1;
         } else if (hog->held && !hog->released && queued >= hog->to) {
             hog_release_queue(i, last);
@@ -108,7 +108,7 @@ static void queue_all(soak_round *round)
     CUstream last = round->calls[0]->graph.stream;
     while (queued < round->steps) {
         queue_hogs(round, queued, last);
-        int i = choose_stream(round), burst = 1 + (int)random_below(&round->random, BURST_MOST);
+        int i = choose_stream(round), burst = 1 + (int)random_below(&round->random, BURST_MAX);
         soak_call *call = round->calls[i];
         last = call->graph.stream;
         for (; burst > 0 && round->next[i] < call->plan.steps; burst--, queued++)

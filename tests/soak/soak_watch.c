@@ -13,10 +13,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NOTES_MOST = 8192 };
+enum { NOTES_MAX = 8192 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static char notes[NOTES_MOST];
+static char notes[NOTES_MAX];
 static const char *test = "";
 static atomic_uint_fast64_t steps;
 static _Atomic(const char *) doing;
@@ -46,7 +46,7 @@ double watch_seconds(void)
 static void add(const char *format, va_list arguments)
 {
     size_t used = strlen(notes);
-    vsnprintf(notes + used, NOTES_MOST - used, format, arguments);
+    vsnprintf(notes + used, NOTES_MAX - used, format, arguments);
 }
 
 void watch_note(const char *format, ...)

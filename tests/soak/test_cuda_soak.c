@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FAILURES_MOST = 5 };
+enum { FAILURES_MAX = 5 };
 
 /* Seconds from one sign of life to the next. */
 #define SIGN_OF_LIFE 60.0
@@ -58,7 +58,7 @@ static void run_rounds(uint64_t seed, double seconds, soak_tally *tally)
             reported = watch_seconds();
             printf("%" PRId64 " rounds in %.0f s\n", tally->rounds, reported - begin);
         }
-    } while (failed < FAILURES_MOST && watch_seconds() - begin < seconds);
+    } while (failed < FAILURES_MAX && watch_seconds() - begin < seconds);
     double took = watch_seconds() - begin;
     printf("%" PRId64 " rounds, %" PRId64 " beside a hog; %" PRId64 " calls, %" PRId64
            " compared with the CPU, %" PRId64 " by screens; %" PRId64

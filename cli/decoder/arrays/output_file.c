@@ -131,14 +131,14 @@ int output_open(const char *name, output_file *file, decoder_error *error)
 
 int output_write(output_file *file, const void *bytes, size_t size)
 {
-    enum { MOST_AT_ONCE = 1 << 23 }; /* limits the delay of a signal */
+    enum { AT_ONCE_MAX = 1 << 23 }; /* limits the delay of a signal */
     const char *at = bytes;
     while (size > 0) {
         if (output_signals_waiting()) {
             errno = EINTR;
             return -1;
         }
-        ssize_t written = write(file->descriptor, at, size < MOST_AT_ONCE ? size : MOST_AT_ONCE);
+        ssize_t written = write(file->descriptor, at, size < AT_ONCE_MAX ? size : AT_ONCE_MAX);
         if (written < 0 && errno != EINTR) {
             return -1;
         }

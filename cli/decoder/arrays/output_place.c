@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_LINKS = 40 }; /* as in Linux */
+enum { LINKS_MAX = 40 }; /* as in Linux */
 
 static const char *base_name(const char *path)
 {
@@ -84,7 +84,7 @@ static int find_new(const char *name, output_place *place)
         errno = ENAMETOOLONG;
         return -1;
     }
-    for (int i = 0; i < MOST_LINKS && follow_link(path) == 0; i++) {
+    for (int i = 0; i < LINKS_MAX && follow_link(path) == 0; i++) {
     }
     if (!*base_name(path)) {
         errno = *path ? EISDIR : ENOENT;

@@ -131,7 +131,7 @@ static int draw_token(drafter *d, int32_t i, uint64_t position, int32_t *token, 
                       int32_t width, decoder_error *error)
 {
     gumbel_head head = text_draws_head(d->model, find_hidden(d, i), 1);
-    int32_t best[GUMBEL_BEST_MOST];
+    int32_t best[GUMBEL_BEST_MAX];
     if (d->rule != GUMBEL_RULE_COUPLED) {
         d->draws.domain = GUMBEL_DRAFT_DOMAIN(d->rule == GUMBEL_RULE_BLOCK ? i : 0);
     }

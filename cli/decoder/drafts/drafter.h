@@ -8,16 +8,16 @@
 
 #include "decoder/drafts/text_draws.h"
 
-#define DRAFT_TOKENS_MOST   63
-#define DRAFT_SIBLINGS_MOST (GUMBEL_BEST_MOST - 1)
+#define DRAFT_TOKENS_MAX   63
+#define DRAFT_SIBLINGS_MAX (GUMBEL_BEST_MAX - 1)
 
 typedef struct drafter drafter;
 
 /* Zero is the default of every field except `tokens`. */
 typedef struct draft_options {
     decoder *model;    /* the draft model, with the target's tokenizer; NULL: n-grams of the text */
-    int32_t tokens;    /* largest length of a draft, 1..DRAFT_TOKENS_MOST */
-    int32_t siblings;  /* largest number of alternatives to each token, 0..DRAFT_SIBLINGS_MOST: the
+    int32_t tokens;    /* largest length of a draft, 1..DRAFT_TOKENS_MAX */
+    int32_t siblings;  /* largest number of alternatives to each token, 0..DRAFT_SIBLINGS_MAX: the
                         * tokens of its draw's next best scores, as leaves of the tree; only for
                         * a model with the coupled rule */
     float temperature; /* factor of the temperature of the draft's draws, > 0; 0: 1 */
@@ -46,7 +46,7 @@ void drafter_free(drafter *d);
  *  draws     the target's, whose history the drafter starts from
  *  drafts    [most] the chain
  *  siblings  [most, width] of each token of the chain; -1: none. Not for n-grams
- *  width     0..DRAFT_SIBLINGS_MOST
+ *  width     0..DRAFT_SIBLINGS_MAX
  *  returns   the number of tokens of the chain, 0..most; -1 with `error` filled. */
 int32_t drafter_propose(drafter *d, const int32_t *text, int32_t count, const text_draws *draws,
                         int32_t most, int32_t *drafts, int32_t *siblings, int32_t width,

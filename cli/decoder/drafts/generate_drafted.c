@@ -66,13 +66,13 @@ static int check_options(const decoder *d, const generate_options *o, const draf
                             "is %d, and with a prompt of %d the model's limit is %d", o->max_tokens,
                             o->prompt_count, info->max_positions);
     }
-    if (draft->tokens < 1 || draft->tokens > DRAFT_TOKENS_MOST) {
+    if (draft->tokens < 1 || draft->tokens > DRAFT_TOKENS_MAX) {
         return decoder_fail(error, NULL, "draft tokens", "are %d, not in [1, %d]", draft->tokens,
-                            DRAFT_TOKENS_MOST);
+                            DRAFT_TOKENS_MAX);
     }
-    if (draft->siblings < 0 || draft->siblings > (draft->model ? DRAFT_SIBLINGS_MOST : 0)) {
+    if (draft->siblings < 0 || draft->siblings > (draft->model ? DRAFT_SIBLINGS_MAX : 0)) {
         return decoder_fail(error, NULL, "draft siblings", "are %d, not in [0, %d]%s",
-                            draft->siblings, draft->model ? DRAFT_SIBLINGS_MOST : 0,
+                            draft->siblings, draft->model ? DRAFT_SIBLINGS_MAX : 0,
                             draft->model ? "" : ", as n-grams have none");
     }
     if (draft->temperature < 0 || !isfinite(draft->temperature)) {

@@ -13,13 +13,13 @@
 /* Numbers of proposed and accepted drafts of a call, and its times in seconds. */
 typedef struct draft_stats {
     int64_t cycles;
-    int64_t proposed[DRAFT_TOKENS_MOST]; /* cycles with a draft at this place */
-    int64_t accepted[DRAFT_TOKENS_MOST]; /* cycles in which it or a sibling was accepted */
-    int64_t emitted;                     /* tokens */
-    double drafting;                     /* proposing drafts */
-    double verifying;                    /* trunk, head and draws of the target */
-    double plain; /* a step of the target on one token, measured at the end */
-    int64_t rows; /* fed to the target in cycles */
+    int64_t proposed[DRAFT_TOKENS_MAX]; /* cycles with a draft at this place */
+    int64_t accepted[DRAFT_TOKENS_MAX]; /* cycles in which it or a sibling was accepted */
+    int64_t emitted;                    /* tokens */
+    double drafting;                    /* proposing drafts */
+    double verifying;                   /* trunk, head and draws of the target */
+    double plain;                       /* a step of the target on one token, measured at the end */
+    int64_t rows;                       /* fed to the target in cycles */
 } draft_stats;
 
 /* generate_drafted(): writes texts as generate() does, one after the other. The callback may

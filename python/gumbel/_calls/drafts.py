@@ -178,13 +178,13 @@ def read_draft(
         shape = layout("tokens", tokens).shape
         if max_nodes is not None and max_nodes != shape[1]:
             raise ValueError(f"max_nodes: expected {shape[1]}, as tokens have, got {max_nodes}")
-        most = read_integer("tokens", shape[1], 1, _abi.NODES_MOST)
+        most = read_integer("tokens", shape[1], 1, _abi.NODES_MAX)
         if requests * most != rows:
             raise ValueError(f"tokens: {requests} x {most} nodes, and there are {rows} rows")
     else:
         shape = (rows,)
         most = _max_nodes(offsets, arrays) if max_nodes is None else max_nodes
-        most = read_integer("max_nodes", most, 1, _abi.NODES_MOST)
+        most = read_integer("max_nodes", most, 1, _abi.NODES_MAX)
     struct = _abi.Draft(requests=requests, max_nodes=most)
     held: list[Any] = []
 

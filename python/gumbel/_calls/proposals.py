@@ -45,7 +45,7 @@ def draft_domain(step: int = 0) -> int:
 
     Unstable: may change in a minor release; see docs/compatibility.md.
     """
-    return _abi.DOMAIN_DRAFT | read_integer("step", step, 0, _abi.NODES_MOST - 2) << 8
+    return _abi.DOMAIN_DRAFT | read_integer("step", step, 0, _abi.NODES_MAX - 2) << 8
 
 
 @dataclass(frozen=True, eq=False)

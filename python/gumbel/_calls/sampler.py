@@ -378,7 +378,7 @@ class Sampler:
                 f"{name}: it has {len(inputs)} rows, the sampler {rows}, and a sampler keeps its "
                 "number of rows; create another, or one with num_slots= for batches that change"
             )
-        samples = read_integer("num_samples", common.get("num_samples", 1), 1, _abi.SAMPLES_MOST)
+        samples = read_integer("num_samples", common.get("num_samples", 1), 1, _abi.SAMPLES_MAX)
         if common.get("history") is not None and samples != 1:
             raise ValueError(
                 "num_samples: a history needs the one sample that continues the text; draw without "

@@ -110,14 +110,14 @@ def finish(summaries: Array) -> SampleOutput:
     """
     arrays = arrays_of({"summaries": summaries}, None, None)
     shape = _shape("summaries", summaries)
-    if len(shape) not in (2, 3) or not 1 <= shape[-1] <= _abi.SAMPLES_MOST:
+    if len(shape) not in (2, 3) or not 1 <= shape[-1] <= _abi.SAMPLES_MAX:
         raise ValueError(
             "summaries: expected the shape [B, num_samples] or [parts, B, num_samples], got "
             f"{tuple(summaries.shape)}"
         )
     parts = shape[0] if len(shape) == 3 else 1
-    if not 1 <= parts <= _abi.PARTS_MOST:
-        raise ValueError(f"summaries: {parts} parts; there must be 1 to {_abi.PARTS_MOST}")
+    if not 1 <= parts <= _abi.PARTS_MAX:
+        raise ValueError(f"summaries: {parts} parts; there must be 1 to {_abi.PARTS_MAX}")
     return _finish(arrays, summaries, parts, *shape[-2:])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-LEAST_EXPECTED = 10  # expected draws of a cell; rarer tokens are pooled in one cell
+EXPECTED_MIN = 10  # expected draws of a cell; rarer tokens are pooled in one cell
 
 
 def upper_gamma(a: float, x: float) -> float:
@@ -52,10 +52,10 @@ class ChiSquared:
 def compare_counts(counts: Any, probabilities: Any) -> ChiSquared:
     """Test whether `counts` [V] are of draws from `probabilities` [V], which sum to 1."""
     expected = probabilities * counts.sum()
-    tested = expected >= LEAST_EXPECTED
+    tested = expected >= EXPECTED_MIN
     cells = np.append(expected[tested], expected[~tested].sum())
     found = np.append(counts[tested], counts[~tested].sum())
-    if cells[-1] < LEAST_EXPECTED:  # the pooled cell is too small: merge it with the likeliest
+    if cells[-1] < EXPECTED_MIN:  # the pooled cell is too small: merge it with the likeliest
         likeliest = cells[:-1].argmax() if len(cells) > 1 else 0
         if len(cells) > 1:
             cells[likeliest] += cells[-1]

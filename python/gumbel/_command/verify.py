@@ -18,7 +18,7 @@ DESCRIPTION = """Check the draws on this machine: chi-squared of many draws of o
 that test, and equal bits from every instruction set, thread count and batch. The full command,
 which is written in C, also checks rare tokens, models and GPUs. Exit code 1 if a check fails."""
 # A correct sampler fails at most one run in a million; a wrong temperature passes as rarely.
-LEAST_P_VALUE = 1e-7
+P_VALUE_MIN = 1e-7
 WRONG_TEMPERATURE = 1.02
 DRAWS_A_CALL = 4096
 BITS = ("tokens", "logprobs", "lse", "status")
@@ -145,14 +145,14 @@ def check_draws(given: argparse.Namespace, arrays: Tuple[Any, Any, Any], found: 
         if test.degrees < 1:
             found.add("skipped", name, "too few draws for this row; raise --draws")
             continue
-        result = "passed" if test.p_value >= LEAST_P_VALUE else "FAILED"
+        result = "passed" if test.p_value >= P_VALUE_MIN else "FAILED"
         found.add(result, name, f"{shown(test)} ({given.draws} draws)")
     name = "power: temperature off by 2%"
     if not is_testable(right, wrong, given.draws):
         found.add("skipped", name, "this row cannot show it; choose another --row or more --draws")
         return
     test = compare_counts(counts, wrong)
-    rejected = test.p_value < LEAST_P_VALUE
+    rejected = test.p_value < P_VALUE_MIN
     text = "rejected, as it must be" if rejected else "NOT rejected"
     found.add("passed" if rejected else "FAILED", name, f"{text}: {shown(test)}")
 

@@ -245,7 +245,7 @@ def read_row_float32(name: str, value: Any, shapes: Sequence[Shape], arrays: Num
 
 
 def _fits(found: Tuple[int, ...], wanted: Shape) -> bool:
-    samples = range(1, _abi.SAMPLES_MOST + 1)
+    samples = range(1, _abi.SAMPLES_MAX + 1)
     return len(found) == len(wanted) and all(
         size in samples if expected is None else size == expected
         for size, expected in zip(found, wanted)

@@ -280,7 +280,7 @@ def address(array: Any) -> Optional[int]:
     return array.data_ptr() if is_tensor(array) else array.ctypes.data
 
 
-KEPT_MOST = 64 << 20  # bytes of the largest workspace that a thread keeps
+KEPT_MAX = 64 << 20  # bytes of the largest workspace that a thread keeps
 
 
 class Workspace(NamedTuple):
@@ -307,7 +307,7 @@ _kept = _Kept()
 def workspace(arrays: NumpyArrays, size: int, kept: bool = True) -> Workspace:
     """At least `size` aligned bytes; with `kept`, memory that the thread reuses if it is small."""
     room = size + _abi.WORKSPACE_ALIGNMENT
-    if not kept or arrays.name != "cpu" or size > KEPT_MOST:
+    if not kept or arrays.name != "cpu" or size > KEPT_MAX:
         return _aligned(arrays.empty((room,), np.uint8))
     if _kept.workspace.size < size:
         _kept.workspace = _aligned(np.empty(room, np.uint8))

@@ -15,7 +15,7 @@ from .fresh_seeds import seed_of_row
 from .numbers import get_length, is_list
 from .tensors import is_tensor, to_numpy
 
-ROWS_MOST = 2**31 - 1  # of a sampler
+ROWS_MAX = 2**31 - 1  # of a sampler
 
 
 def rows_of(name: str, value: Any) -> Optional[int]:
@@ -24,8 +24,8 @@ def rows_of(name: str, value: Any) -> Optional[int]:
         return None
     rows = get_length(value)
     assert rows is not None
-    if not 1 <= rows <= ROWS_MOST:
-        raise ValueError(f"{name}: expected 1 to {ROWS_MOST} rows, got {rows}")
+    if not 1 <= rows <= ROWS_MAX:
+        raise ValueError(f"{name}: expected 1 to {ROWS_MAX} rows, got {rows}")
     return rows
 
 

@@ -17,7 +17,7 @@ from .masks import intersect_masks
 from .ranks import listed, rank
 from .threads import threads_for
 
-TOP_MOST = 128  # largest top_logprobs of the library
+TOP_MAX = 128  # largest top_logprobs of the library
 _CHANGING = ("seed", "position")  # parameters that change at every step of an unchanged batch
 CALLS_KEPT = 32  # prepared calls; each batch size has its own
 

@@ -13,7 +13,7 @@ from .counts import logger
 from .threads import threads_for
 from .weights import count_events, place_of, release, version_of
 
-ROWS_MOST = 8  # with more rows vLLM's product and a draw from logits are faster than a screen
+ROWS_MAX = 8  # with more rows vLLM's product and a draw from logits are faster than a screen
 
 
 @dataclass

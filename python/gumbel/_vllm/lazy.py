@@ -17,12 +17,12 @@ from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbed
 from .._calls.screens import Screen
 from .counts import counts
 from .groups import Shard, shard_of
-from .head_screens import ROWS_MOST, screen_of
+from .head_screens import ROWS_MAX, screen_of
 from .masks import apply_mask
 
 # On a CPU vLLM's 16-bit products are faster than the library's, which accumulate in float32, except
 # for few rows of a head that is larger than the caches. findings/engines_vllm.md has the numbers.
-CPU_ROWS_MOST = 2
+CPU_ROWS_MAX = 2
 CPU_CACHES = 32 << 20  # bytes
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _state = threading.local()  # .open: whether this thread defers products with LM heads
@@ -137,17 +137,17 @@ def _read_head(layer: Any, lm_head: Any, bias: Optional[torch.Tensor]) -> Option
 
 
 def _vllm_multiplies_faster(lm_head: Any, hidden: torch.Tensor) -> bool:
-    """Whether vLLM's product is faster than a fused draw (see CPU_ROWS_MOST)."""
+    """Whether vLLM's product is faster than a fused draw (see CPU_ROWS_MAX)."""
     if not hidden.is_cpu or hidden.dtype == torch.float32:
         return False
-    return len(hidden) > CPU_ROWS_MOST or lm_head.weight.nbytes < CPU_CACHES
+    return len(hidden) > CPU_ROWS_MAX or lm_head.weight.nbytes < CPU_CACHES
 
 
 def _defer_whole_head(
     lm_head: Any, hidden: torch.Tensor, head: dict[str, Any], make: Any, multiply: bool
 ) -> Any:
     """The logits of an unsharded head: deferred, or vLLM's (`multiply`) if that is faster."""
-    weight, few = lm_head.weight.detach(), len(hidden) <= ROWS_MOST
+    weight, few = lm_head.weight.detach(), len(hidden) <= ROWS_MAX
     screen = (
         screen_of(lm_head, weight) if few and weight.nbytes >= _min_screen_bytes(hidden) else None
     )

@@ -16,11 +16,11 @@ from vllm.v1.sample.logits_processor.builtin import (
 )
 
 from . import masks
-from .drawer import TOP_MOST, DrawParameters, LogprobsRequest
+from .drawer import TOP_MAX, DrawParameters, LogprobsRequest
 from .groups import seed_generator
 
 _SEEDS = -(2**63), 2**63 - 1
-FLOAT32_MOST = float(torch.finfo(torch.float32).max)
+FLOAT32_MAX = float(torch.finfo(torch.float32).max)
 
 
 @dataclass
@@ -131,13 +131,13 @@ def read_parameters(metadata: Any, step: Step, requests: int) -> Optional[DrawPa
 
 def can_bias(biases: dict[int, float]) -> bool:
     """Whether the library takes these biases: other ones make logits NaN or +inf in vLLM."""
-    return all(value <= FLOAT32_MOST for value in biases.values())
+    return all(value <= FLOAT32_MAX for value in biases.values())
 
 
 def can_penalise(batch: Any, requests: int) -> bool:
     """Whether the library takes the repetition penalties, which vLLM rounds to float32."""
     penalties = batch.repetition_penalties_cpu[:requests]
-    return bool(((penalties > 0) & (penalties <= FLOAT32_MOST)).all())
+    return bool(((penalties > 0) & (penalties <= FLOAT32_MAX)).all())
 
 
 def _ban_ends(processor: Any, step: Step, banned: dict[int, list[int]]) -> bool:
@@ -190,5 +190,5 @@ def read_logprobs_request(metadata: Any, mode: str) -> tuple[bool, Optional[Logp
     count = metadata.max_num_logprobs
     if count is None:
         return True, None
-    served = 0 <= count <= TOP_MOST and mode in ("raw_logprobs", "processed_logprobs")
+    served = 0 <= count <= TOP_MAX and mode in ("raw_logprobs", "processed_logprobs")
     return served, LogprobsRequest(count, mode == "raw_logprobs") if served else None

@@ -11,7 +11,7 @@ from vllm.v1.worker.gpu.sample.bad_words import BadWordsState
 from vllm.v1.worker.gpu.sample.logit_bias import LogitBiasState
 from vllm.v1.worker.gpu.sample.penalties import PenaltiesState, use_penalty
 
-from .drawer import TOP_MOST, DrawParameters, LogprobsRequest
+from .drawer import TOP_MAX, DrawParameters, LogprobsRequest
 from .requests_v1 import can_bias
 
 _KNOWN = (LogitBiasState, PenaltiesState, BadWordsState)
@@ -87,5 +87,5 @@ class Slots:
             return True, None
         count, ids = dimensions
         mode = self.sampler.logprobs_mode
-        served = count <= TOP_MOST and not ids and mode in ("raw_logprobs", "processed_logprobs")
+        served = count <= TOP_MAX and not ids and mode in ("raw_logprobs", "processed_logprobs")
         return served, LogprobsRequest(count, mode == "raw_logprobs") if served else None

@@ -16,7 +16,7 @@ from .topk import TopKTieBreak, top_k as largest
 from .watch import replace_missing
 
 EXACT = (_abi.ORDER_MIN_P_TOP_K_TOP_P, _abi.TIES_EXACT)
-SUPPORT_MOST = 1024  # columns of `workspace` and `renorm_out`
+SUPPORT_MAX = 1024  # columns of `workspace` and `renorm_out`
 
 
 def cake_top_k_top_p_sampling_from_probs(
@@ -81,8 +81,8 @@ def _write_support(
     counts = counts.clamp(max=vocab)
     most = top_k if isinstance(top_k, int) else top_k_max
     wide = min(int(counts.max()) if most is None else most, vocab)
-    if wide > SUPPORT_MOST:
-        raise ValueError(f"top_k: is {wide}; workspace and renorm_out hold {SUPPORT_MOST} tokens")
+    if wide > SUPPORT_MAX:
+        raise ValueError(f"top_k: is {wide}; workspace and renorm_out hold {SUPPORT_MAX} tokens")
     values, ids = largest(probs.float(), wide, tie_break=TopKTieBreak.SMALL)
     there = torch.arange(wide, device=probs.device) < counts.unsqueeze(-1)
     if workspace is not None:

@@ -22,8 +22,8 @@ DTYPES = {
     torch.float16: _abi.FLOAT16,
     torch.bfloat16: _abi.BFLOAT16,
 }
-CALLS_MOST = 256  # cached calls of a thread
-CONSTANTS_MOST = 4096  # cached constants of a process on its GPUs
+CALLS_MAX = 256  # cached calls of a thread
+CONSTANTS_MAX = 4096  # cached constants of a process on its GPUs
 
 
 class Parameter(NamedTuple):
@@ -54,7 +54,7 @@ def constant(value: Union[int, float], dtype: torch.dtype, place: torch.device) 
         return _constants[key]
     tensor = torch.full((1,), value, dtype=dtype, device=place)
     # A captured graph owns its constants. Cached ones are never dropped: a stream may read them.
-    if not torch.cuda.is_current_stream_capturing() and len(_constants) < CONSTANTS_MOST:
+    if not torch.cuda.is_current_stream_capturing() and len(_constants) < CONSTANTS_MAX:
         torch.cuda.current_stream(place).synchronize()
         _constants[key] = tensor
     return tensor
@@ -197,7 +197,7 @@ def call_of(
     )
     calls = _kept.calls
     if key not in calls:
-        if len(calls) >= CALLS_MOST:
+        if len(calls) >= CALLS_MAX:
             calls.clear()
         calls[key] = Call(function, logits, options, given)
     return calls[key]

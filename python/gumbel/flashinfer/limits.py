@@ -10,12 +10,12 @@ import torch
 from .calls import Parameter, Parameters, scalar_parameter, tensor_parameter
 
 INT32_MAX = 2**31 - 1
-TEMPERATURE_MOST = 3.0e38
+TEMPERATURE_MAX = 3.0e38
 # Lower bound, upper bound, and whether the lower bound itself is allowed.
 _RANGES = {
     "top_p": (0.0, 1.0, False),
     "min_p": (0.0, 1.0, True),
-    "temperature": (0.0, TEMPERATURE_MOST, False),
+    "temperature": (0.0, TEMPERATURE_MAX, False),
 }
 
 

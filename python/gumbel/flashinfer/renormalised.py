@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 import torch
 
 from .calls import DTYPES, rows_of, transform_rows
-from .limits import TEMPERATURE_MOST, limits_of
+from .limits import TEMPERATURE_MAX, limits_of
 
 _TEMPERATURES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -37,7 +37,7 @@ def softmax(
             raise ValueError(f"temperature: expected floating-point, got {temperature.dtype}")
         if not temperature.is_cpu:  # the library treats 0 as greedy, and returns the softmax at 1
             temperature = temperature.float()
-            temperature = temperature.where(temperature != 0, TEMPERATURE_MOST)
+            temperature = temperature.where(temperature != 0, TEMPERATURE_MAX)
     given = limits_of(len(logits), logits.device, None, temperature=temperature)
     return transform_rows("softmax", logits, given)
 

@@ -12,7 +12,7 @@ from .._calls.sample_calls import top_k as largest
 from .calls import DTYPES, rows_of
 from .sampling import WATCH
 
-LISTED_MOST = 128  # the largest k of the library's top_k()
+LISTED_MAX = 128  # the largest k of the library's top_k()
 
 
 class TopKTieBreak(IntEnum):
@@ -52,7 +52,7 @@ def top_k(
     if tie_break is TopKTieBreak.LARGE:
         values, ids = _smallest_ids(rows.flip(1), k)
         return values, vocab - 1 - ids
-    if tie_break is TopKTieBreak.NONE and k > LISTED_MOST:
+    if tie_break is TopKTieBreak.NONE and k > LISTED_MAX:
         return torch.topk(rows, k)
     return _smallest_ids(rows, k)
 
@@ -61,7 +61,7 @@ topk = top_k
 
 
 def _smallest_ids(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    if k > LISTED_MOST:
+    if k > LISTED_MAX:
         ordered, places = torch.sort(rows, dim=-1, descending=True, stable=True)
         return ordered[:, :k], places[:, :k]
     # The library's top_k() returns no -inf, and nothing for rows with +inf: clamp both.

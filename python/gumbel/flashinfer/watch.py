@@ -13,7 +13,7 @@ import torch
 from .._statuses import StatusCount
 
 SECONDS = 0.05  # minimum time between two recorded calls on a GPU
-PENDING_MOST = 64  # copies in flight
+PENDING_MAX = 64  # copies in flight
 
 
 class Watch:
@@ -44,7 +44,7 @@ class Watch:
             self.next = now + self.pause
             while self.pending and self.pending[0][1].query():
                 self.count.add(self.pending.popleft()[0].tolist())
-            if len(self.pending) < PENDING_MOST:
+            if len(self.pending) < PENDING_MAX:
                 host, event = statuses.to("cpu", non_blocking=True), torch.cuda.Event()
                 event.record(torch.cuda.current_stream(statuses.device))
                 self.pending.append((host, event))

@@ -64,9 +64,9 @@ CONSTANTS = {
     "GUMBEL_RAW": _abi.RAW,
     **{f"GUMBEL_ROW_{status.name}": int(status) for status in gumbel.RowStatus},
     "GUMBEL_SAME": _abi.SAME,
-    "GUMBEL_SAMPLES_MOST": _abi.SAMPLES_MOST,
-    "GUMBEL_PARTS_MOST": _abi.PARTS_MOST,
-    "GUMBEL_NODES_MOST": _abi.NODES_MOST,
+    "GUMBEL_SAMPLES_MAX": _abi.SAMPLES_MAX,
+    "GUMBEL_PARTS_MAX": _abi.PARTS_MAX,
+    "GUMBEL_NODES_MAX": _abi.NODES_MAX,
     "GUMBEL_WORKSPACE_ALIGNMENT": _abi.WORKSPACE_ALIGNMENT,
 }
 

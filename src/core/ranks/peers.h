@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GUMBEL_PEERS_RANKS 16 /* GUMBEL_PEERS_MOST of dist.h */
+#define GUMBEL_PEERS_RANKS 16 /* GUMBEL_PEERS_MAX of dist.h */
 
 /* Header of a peer buffer: state of its own device from one exchange to the next. */
 typedef struct gumbel_peer_buffer {
@@ -30,7 +30,7 @@ typedef struct gumbel_peer_buffer {
 } gumbel_peer_buffer;
 
 /* Bytes of a peer buffer in which each of `ranks` may send `words` words an exchange. */
-static inline size_t gumbel_peer_buffer_bytes(int32_t ranks, size_t words)
+static inline size_t gumbel_peer_buffer_size(int32_t ranks, size_t words)
 {
     return sizeof(gumbel_peer_buffer) + 2 * (size_t)ranks * words * sizeof(uint64_t);
 }

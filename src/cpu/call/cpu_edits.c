@@ -255,7 +255,7 @@ static uint32_t count_in_output(const cpu_edits *e, const cpu_row_tile *tile, in
             count += gumbel_history_count(&c->history, find_counted_row(e, c, tile->b),
                                           tile->token - c->first + at + bit);
     }
-    return count < GUMBEL_COUNT_MOST ? count : GUMBEL_COUNT_MOST;
+    return count < GUMBEL_COUNT_MAX ? count : GUMBEL_COUNT_MAX;
 }
 
 static void penalise_row_tile(const cpu_edits *e, const cpu_row_tile *tile, float *y)

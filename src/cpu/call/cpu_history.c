@@ -23,7 +23,7 @@ static void count_token(const gumbel_history *h, int64_t slot, int64_t token)
     uint32_t count = gumbel_history_count(h, slot, token);
     int64_t at = slot * h->vocab_size + token;
     h->output[slot * gumbel_mask_words_of(h->vocab_size) + (token >> 5)] |= 1u << (token & 31);
-    if (count == GUMBEL_COUNT_MOST)
+    if (count == GUMBEL_COUNT_MAX)
         return;
     if (h->count_bits == 16)
         ((uint16_t *)h->counts)[at] = (uint16_t)(count + 1);

@@ -95,7 +95,7 @@ static void count_tokens(const cpu_edits *e, cpu_list list, uint16_t *counts)
 {
     uint64_t at;
     for (int64_t i = 0; i < list.count; i++)
-        if (find_place(e, list.ids[i], &at) && counts[at] < GUMBEL_COUNT_MOST)
+        if (find_place(e, list.ids[i], &at) && counts[at] < GUMBEL_COUNT_MAX)
             counts[at]++;
 }
 

@@ -147,4 +147,4 @@ static void sum_products(const cpu_screen_product *p)
 }
 
 const cpu_screen_kernel cpu_screen_amx = {
-    .name = "amx", .plane = 256, .panel = 16, .batch_most = 64, .sum_products = sum_products};
+    .name = "amx", .plane = 256, .panel = 16, .batch_max = 64, .sum_products = sum_products};

@@ -78,4 +78,4 @@ static void sum_products(const cpu_screen_product *p)
 }
 
 const cpu_screen_kernel cpu_screen_avx2 = {
-    .name = "avx2", .plane = 128, .panel = 4, .batch_most = 8, .sum_products = sum_products};
+    .name = "avx2", .plane = 128, .panel = 4, .batch_max = 8, .sum_products = sum_products};

@@ -64,4 +64,4 @@ static void sum_products(const cpu_screen_product *p)
 }
 
 const cpu_screen_kernel cpu_screen_dot = {
-    .name = "dot", .plane = 256, .panel = 2, .batch_most = 8, .sum_products = sum_products};
+    .name = "dot", .plane = 256, .panel = 2, .batch_max = 8, .sum_products = sum_products};

@@ -25,4 +25,4 @@ static void sum_products(const cpu_screen_product *p)
 }
 
 const cpu_screen_kernel cpu_screen_plain = {
-    .name = "plain", .plane = 256, .panel = 8, .batch_most = 64, .sum_products = sum_products};
+    .name = "plain", .plane = 256, .panel = 8, .batch_max = 64, .sum_products = sum_products};

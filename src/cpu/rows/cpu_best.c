@@ -9,8 +9,8 @@
 
 /* The best so far, in descending order. */
 typedef struct best_list {
-    float score[GUMBEL_BEST_MOST];
-    int32_t id[GUMBEL_BEST_MOST];
+    float score[GUMBEL_BEST_MAX];
+    int32_t id[GUMBEL_BEST_MAX];
     int32_t count;
 } best_list;
 
@@ -64,7 +64,7 @@ void cpu_write_best_scores(const cpu_rows_call *r, int64_t b, int ok)
     const gumbel_output *out = r->output;
     gumbel_row row = gumbel_problem_row(&r->problem, b);
     best_list list = {.count = out->num_best};
-    GUMBEL_ASSERT(list.count >= 1 && list.count <= GUMBEL_BEST_MOST);
+    GUMBEL_ASSERT(list.count >= 1 && list.count <= GUMBEL_BEST_MAX);
     for (int32_t i = 0; i < list.count; i++) {
         list.score[i] = ok ? -INFINITY : NAN;
         list.id[i] = -1;

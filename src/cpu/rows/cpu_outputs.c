@@ -106,8 +106,8 @@ static int is_kept(const cpu_rows_call *r, int64_t b, int64_t token)
 static void write_top_tokens(const output_row *row, int ok)
 {
     const gumbel_output *out = row->call->output;
-    top_token list[GUMBEL_TOP_MOST];
-    GUMBEL_ASSERT(out->num_top >= 1 && out->num_top <= GUMBEL_TOP_MOST);
+    top_token list[GUMBEL_TOP_MAX];
+    GUMBEL_ASSERT(out->num_top >= 1 && out->num_top <= GUMBEL_TOP_MAX);
     int32_t n = out->num_top, count = ok ? list_top_tokens(row, n, list) : 0;
     int raw = out->logprobs_of == GUMBEL_RAW;
     for (int32_t i = 0; i < n; i++) {

@@ -131,7 +131,7 @@ int cpu_begin_judging(cpu_judge_state *j, cpu_screen *screen, int64_t b, int32_t
                            .rules = gumbel_problem_rules(p, b, 0),
                            .largest = NAN,
                            .budget = (int32_t)(p->vocab / CPU_SCREEN_TRUNCATION_FRACTION) +
-                                     CPU_SCREEN_TRUNCATION_LEAST,
+                                     CPU_SCREEN_TRUNCATION_MIN,
                            .bins = bins};
     reload_values(j);
     return cpu_find_largest_value(j);

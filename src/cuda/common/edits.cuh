@@ -75,7 +75,7 @@ __device__ __forceinline__ float penalise_by_history(const gumbel_problem &q, co
     if (!output && listed == 0 && !read_bit(e.prompt, token))
         return y;
     uint32_t count = listed + (output ? gumbel_history_count(&h, e.slot, token) : 0);
-    return gumbel_apply_penalties(y, &e.penalties, min(count, (uint32_t)GUMBEL_COUNT_MOST));
+    return gumbel_apply_penalties(y, &e.penalties, min(count, (uint32_t)GUMBEL_COUNT_MAX));
 }
 
 /* A bit for each of the four tokens from `token`, a multiple of 4, on: 1 if the history has it. */

@@ -26,7 +26,7 @@ struct scored_token {
 
 struct best_shared {
     scored_token
-        list[GUMBEL_BEST_MOST + 2 * kBestStep]; /* the best tokens, then those listed since */
+        list[GUMBEL_BEST_MAX + 2 * kBestStep]; /* the best tokens, then those listed since */
     scored_token warps[kThreads / 32];
     int count;
     float threshold; /* scores at or below it are not among the best; NaN: no threshold yet */
@@ -153,7 +153,7 @@ __device__ void score_row(const cuda_best_params &p, int64_t b)
         else
             score_with_given_noise(p, row, b, z, token);
         __syncthreads();
-        if (s.count > GUMBEL_BEST_MOST + kBestStep || isnan(s.threshold))
+        if (s.count > GUMBEL_BEST_MAX + kBestStep || isnan(s.threshold))
             keep_best(p.output.num_best);
         __syncthreads();
     }

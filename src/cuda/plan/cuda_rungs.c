@@ -41,7 +41,7 @@ static const char *screen_refuses(const cuda_device *cuda, const gumbel_problem 
         return "the head has fewer than 2^28 weights";
     if (p->first_token % GUMBEL_BLOCK != 0)
         return "first_token is not a multiple of 64";
-    if (p->hidden_size > GUMBEL_SCREEN_COLUMNS_MOST)
+    if (p->hidden_size > GUMBEL_SCREEN_COLUMNS_MAX)
         return "D is 2^16 or more";
     return hopper_refuses(cuda, p);
 }

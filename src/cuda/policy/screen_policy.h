@@ -71,14 +71,14 @@ static const int cuda_screen_widths[CUDA_SCREEN_WIDTHS] = {8, 16, 32, 64, 128};
 /* Maximum tokens of a tile that are queued for their noise; maximum candidates of a CTA. */
 #define CUDA_SCREEN_TILE_QUEUE     768
 #define CUDA_SCREEN_CTA_CANDIDATES 512
-/* Candidates that a call holds for each group, by the `list_most` of the screen's header. */
+/* Candidates that a call holds for each group, by the `list_max` of the screen's header. */
 #define CUDA_SCREEN_GROUP_CANDIDATES(n)  (16 * (n))
-#define CUDA_SCREEN_GROUP_CANDIDATES_MAX CUDA_SCREEN_GROUP_CANDIDATES(GUMBEL_SCREEN_LIST_MOST)
+#define CUDA_SCREEN_GROUP_CANDIDATES_MAX CUDA_SCREEN_GROUP_CANDIDATES(GUMBEL_SCREEN_LIST_MAX)
 /* Maximum tokens of a truncated row whose interval of the logit is recorded, and whose logit is
  * computed: two for each thread of the CTA that draws. At V = 151936 and D = 2048 / 4096 some 1,000
  * / 2,000 upper bounds reach the 50th lower bound; 230 / 310 reach the 50th logit. */
-#define CUDA_SCREEN_INTERVALS(list_most) (32 * (list_most))
-#define CUDA_SCREEN_EXACT_MAX            1024
+#define CUDA_SCREEN_INTERVALS(list_max) (32 * (list_max))
+#define CUDA_SCREEN_EXACT_MAX           1024
 
 /* Threshold words of a truncated row: its threshold (row_thresholds.cuh); how many tokens are
  * listed and how many of these scored, 32 bits each; the threshold after the first scoring pass;

@@ -38,13 +38,13 @@ __device__ uint32_t compare_exchange(int32_t *word, uint32_t seen, uint32_t next
     return (uint32_t)atomicCAS(word, (int32_t)seen, (int32_t)next);
 }
 
-/* Increments the count of a token, up to GUMBEL_COUNT_MOST; negative counts are 0. */
+/* Increments the count of a token, up to GUMBEL_COUNT_MAX; negative counts are 0. */
 template <class T> __device__ void increment_count(T *word)
 {
     uint32_t seen = (uint32_t)(int32_t) * (volatile T *)word, found;
     for (;; seen = found) {
         uint32_t count = (int32_t)seen < 0 ? 0 : seen;
-        if (count >= GUMBEL_COUNT_MOST)
+        if (count >= GUMBEL_COUNT_MAX)
             return;
         found = compare_exchange(word, seen, count + 1);
         if (found == seen)

@@ -48,8 +48,8 @@ static void carve_candidates(ranks_candidates *c, gumbel_cursor *cursor, int cou
     size_t ranks = (size_t)c->draw->group->transport.ranks;
     ranks_message none;
     if (counting) { /* neither parameters of rows nor num_top are known before the call */
-        int64_t often = p->request & GUMBEL_REQUEST_TRUNCATION ? TOKENS_MAX
-                                                               : GUMBEL_TOP_MOST + SPARE_TOKENS + 2;
+        int64_t often =
+            p->request & GUMBEL_REQUEST_TRUNCATION ? TOKENS_MAX : GUMBEL_TOP_MAX + SPARE_TOKENS + 2;
         int64_t shard = (c->draw->group->rows_max + 1) / 2 * 2;
         c->tokens_max = (int32_t)(often < shard ? often : shard);
         c->untruncated = p->batch;

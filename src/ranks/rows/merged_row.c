@@ -182,7 +182,7 @@ static void write_best(const ranks_candidates *c, const ranks_merged_row *row)
     const gumbel_output *out = c->draw->output;
     int32_t n = out->num_best, count = 0;
     gumbel_row drawn = gumbel_problem_row(&c->whole, row->b);
-    ranks_entry best[GUMBEL_BEST_MOST];
+    ranks_entry best[GUMBEL_BEST_MAX];
     for (int32_t i = 0; i < row->kept && row->status == GUMBEL_ROW_OK; i++) {
         ranks_entry e = row->leading.at[i];
         if (!(e.z > -INFINITY))

@@ -117,7 +117,7 @@ gumbel_status ranks_count_whole_rows(const ranks_whole_rows *c, size_t *most, gu
     static const int32_t none;
     q = plan_score(c, all, &none, p->sampling.num_samples);
     GUMBEL_FORWARD(ranks_count_call(group, &q, 0, most, error));
-    q = plan_score(c, all, &none, GUMBEL_TOP_MOST);
+    q = plan_score(c, all, &none, GUMBEL_TOP_MAX);
     return ranks_count_call(group, &q, 0, most, error);
 }
 
@@ -130,14 +130,14 @@ static void carve_rows(ranks_whole_rows *c, gumbel_cursor *cursor)
     size_t most = (size_t)group->rows_max, ranks = (size_t)group->transport.ranks;
     size_t samples = (size_t)p->sampling.num_samples, slice = (size_t)c->slice;
     size_t moving = (size_t)c->kinds * slice,
-           wide = samples > GUMBEL_TOP_MOST ? samples : GUMBEL_TOP_MOST;
+           wide = samples > GUMBEL_TOP_MAX ? samples : GUMBEL_TOP_MAX;
     c->y = gumbel_carve_array(cursor, batch, own, size);
     c->logits = gumbel_carve_array(cursor, c->raw ? batch : 0, own, size);
     c->sent = gumbel_carve_array(cursor, moving, most, size);
     c->received = gumbel_carve_array(cursor, ranks * moving, most, size);
     c->whole = gumbel_carve_array(cursor, moving, (size_t)c->vocab, size);
     c->tokens = gumbel_carve_array(cursor, slice, samples, size);
-    c->top_ids = gumbel_carve_array(cursor, slice, GUMBEL_TOP_MOST, size);
+    c->top_ids = gumbel_carve_array(cursor, slice, GUMBEL_TOP_MAX, size);
     c->status = gumbel_carve_array(cursor, slice, 1, size);
     c->scratch = gumbel_carve_array(cursor, slice, wide + 1, size);
     c->scores = gumbel_carve_array(cursor, slice, wide, size);

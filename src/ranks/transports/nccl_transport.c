@@ -368,7 +368,7 @@ static gumbel_status connect_ranks(nccl_context *c, gumbel_error *error)
     if (code != 0)
         return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport", "cuStreamCreate gives error %d",
                            code);
-    return c->ranks <= GUMBEL_PEERS_MOST ? connect_worker(c, error) : GUMBEL_OK;
+    return c->ranks <= GUMBEL_PEERS_MAX ? connect_worker(c, error) : GUMBEL_OK;
 }
 
 static gumbel_status enter_and_connect(nccl_context *c, gumbel_error *error)
@@ -448,8 +448,8 @@ gumbel_status gumbel_nccl_transport(void *communicator, const char *id, int32_t 
     GUMBEL_REFUSE_IF(!transport, error, "transport", "transport is NULL");
     GUMBEL_REFUSE_IF(!communicator == !id, error, "communicator",
                      "one of communicator and id must be given");
-    GUMBEL_REFUSE_IF(id && (ranks < 1 || ranks > GUMBEL_RANKS_MOST), error, "ranks",
-                     "ranks is %d; it must be in 1..%d", (int)ranks, GUMBEL_RANKS_MOST);
+    GUMBEL_REFUSE_IF(id && (ranks < 1 || ranks > GUMBEL_RANKS_MAX), error, "ranks",
+                     "ranks is %d; it must be in 1..%d", (int)ranks, GUMBEL_RANKS_MAX);
     GUMBEL_REFUSE_IF(id && (rank < 0 || rank >= ranks), error, "rank",
                      "rank is %d; it must be in 0..%d", (int)rank, (int)ranks - 1);
     GUMBEL_REFUSE_IF(id && ordinal < 0, error, "ordinal", "ordinal is %d", (int)ordinal);
@@ -474,8 +474,9 @@ gumbel_status gumbel_nccl_transport(void *communicator, const char *id, int32_t 
                                     .all_gather = gather_by_nccl,
                                     .destroy = destroy_transport,
                                     .context = c,
-                                    .queue = queue_gather,
+                                    .stream_all_gather = queue_gather,
                                     .wait = wait_for_caller,
-                                    .aside = c->worker_communicator ? run_host_collective : NULL};
+                                    .blocking_all_gather =
+                                        c->worker_communicator ? run_host_collective : NULL};
     return GUMBEL_OK;
 }

@@ -20,11 +20,11 @@ _Static_assert(sizeof(gumbel_peer_handle) <= sizeof(ranks_header), "a handle fit
  * missing. */
 #define GRACE_MS 200
 
-size_t gumbel_peer_mailbox_bytes(int32_t ranks, size_t peer_bytes)
+size_t gumbel_peer_buffer_bytes(int32_t ranks, size_t peer_bytes)
 {
     if (ranks < 1 || ranks > GUMBEL_PEERS_RANKS || peer_bytes % sizeof(gumbel_summary) != 0)
         return 0;
-    return gumbel_peer_buffer_bytes(ranks, peer_bytes / sizeof(uint32_t));
+    return gumbel_peer_buffer_size(ranks, peer_bytes / sizeof(uint32_t));
 }
 
 /* Exchanges the handles of all ranks; *all: whether all of them are valid. */
@@ -74,7 +74,7 @@ gumbel_status ranks_connect_peers(gumbel_group *group, const gumbel_group_option
                                   .words = options->peer_bytes / sizeof(uint32_t),
                                   .timeout_ms = group->timeout_ms};
     gumbel_status status =
-        connect_buffers(group, options->peer_mailboxes, handles, &all, &own_error, error);
+        connect_buffers(group, options->peer_buffers, handles, &all, &own_error, error);
     int32_t missing = 0;
     while (missing + 1 < ranks && handles[missing].status == GUMBEL_OK)
         missing++;

@@ -308,7 +308,7 @@ void screen_cuts_odd(void)
         if (odd == 0) {
             gumbel_screen_header header;
             gpu_fetch(&header, h.screen.data, sizeof header);
-            header.list_most = 20;
+            header.list_max = 20;
             header.check = gumbel_screen_checksum(&header);
             gpu_put(h.screen.data, &header, sizeof header);
         }

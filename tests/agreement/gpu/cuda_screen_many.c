@@ -11,7 +11,7 @@
 
 /* Draws of a batch, rows and samples of them; batches of other hidden states. */
 enum { ROWS = 64, PLACES = 4 };
-#define DRAWS_LEAST 100000
+#define DRAWS_MIN 100000
 
 static gumbel_error error;
 
@@ -214,10 +214,10 @@ void screen_many(void)
                                                        columns[kind], PLACES * ROWS, 3);
         gpu_head h = head_on_gpu(&generated);
         const char *what = is_model ? "the bundled model" : head_kind_names[kind];
-        compare_chains(&h, DRAWS_LEAST / (HEAD_KINDS + 1), 1, BY_NOTHING, what);
-        compare_chains(&h, DRAWS_LEAST / 20, kind % 2 ? 8 : 4, BY_NOTHING, what);
-        compare_chains(&h, DRAWS_LEAST / 20, kind % 2 ? 1 : 2, BY_MASKS, what);
-        compare_chains(&h, DRAWS_LEAST / 50, kind % 2 ? 2 : 1, BY_LISTS, what);
+        compare_chains(&h, DRAWS_MIN / (HEAD_KINDS + 1), 1, BY_NOTHING, what);
+        compare_chains(&h, DRAWS_MIN / 20, kind % 2 ? 8 : 4, BY_NOTHING, what);
+        compare_chains(&h, DRAWS_MIN / 20, kind % 2 ? 1 : 2, BY_MASKS, what);
+        compare_chains(&h, DRAWS_MIN / 50, kind % 2 ? 2 : 1, BY_LISTS, what);
         free_gpu_head(&h);
         free_generated_head(&generated);
     }

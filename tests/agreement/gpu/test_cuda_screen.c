@@ -126,9 +126,9 @@ static void draw_many(const gpu_head *h, int count, int hot, const char *what)
     gpu_free(position_on_gpu);
 }
 
-/* Draw from a made head; `list_most` 0: as it is. */
+/* Draw from a made head; `list_max` 0: as it is. */
 static void draw_generated(head_kind kind, gumbel_dtype dtype, int64_t vocab, int64_t columns,
-                           int64_t batch, int count, int hot, int list_most)
+                           int64_t batch, int count, int hot, int list_max)
 {
     generated_head generated =
         generate_head(kind, dtype, vocab, columns, batch, 21 + (uint64_t)batch);
@@ -136,11 +136,11 @@ static void draw_generated(head_kind kind, gumbel_dtype dtype, int64_t vocab, in
     char what[96];
     snprintf(what, sizeof what, "%s %s, V = %lld, D = %lld, B = %lld%s", head_kind_names[kind],
              dtype_name(dtype), (long long)vocab, (long long)columns, (long long)batch,
-             list_most ? ", short lists" : "");
-    if (list_most) {
+             list_max ? ", short lists" : "");
+    if (list_max) {
         gumbel_screen_header header;
         gpu_fetch(&header, h.screen.data, sizeof header);
-        header.list_most = list_most;
+        header.list_max = list_max;
         header.check = gumbel_screen_checksum(&header);
         gpu_put(h.screen.data, &header, sizeof header);
     }

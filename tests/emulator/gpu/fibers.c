@@ -13,18 +13,18 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
-enum { WARP = 32, WARPS_MOST = FIBERS_MOST / WARP };
+enum { WARP = 32, WARPS_MAX = FIBERS_MAX / WARP };
 
 /* A few hundred bytes of a stack are in use. Stacks begin at different offsets, since equal offsets
  * would share few cache lines. Below each stack lies a guard page. */
 enum { STACK_BYTES = 192 * 1024, PAGE_BYTES = 4096, PLACES = 128, PLACE_BYTES = 512 };
 
-/* Number of switches for which a warp is favoured and another neglected: from BURST_LEAST on,
+/* Number of switches for which a warp is favoured and another neglected: from BURST_MIN on,
  * doubled up to BURST_DOUBLED times, each as likely; for a CTA, that number for each of its warps.
  * The longest neglect outlasts several tiles, as a sleeping warp or late loads may. ELSEWHERE: odds
  * that another warp runs meanwhile. LEAVE: odds that a warp which can continue does not; switching
  * costs cache misses. */
-enum { BURST_LEAST = 64, BURST_DOUBLED = 12, ELSEWHERE = 8, LEAVE = 32 };
+enum { BURST_MIN = 64, BURST_DOUBLED = 12, ELSEWHERE = 8, LEAVE = 32 };
 
 /* The condition that blocks a waiting fiber: the bits of *word in `mask` equal `bits`. */
 typedef struct obstacle {
@@ -47,7 +47,7 @@ fibers_index threadIdx, blockIdx, gridDim;
 
 typedef void *left_at[5]; /* required by __builtin_setjmp() */
 
-static left_at places[FIBERS_MOST], home;
+static left_at places[FIBERS_MAX], home;
 static ucontext_t entrance, outside;
 static int entered, entering;
 
@@ -60,15 +60,15 @@ static struct {
     uint64_t random;
     span favoured, neglected;
     int burst;
-    uint32_t ready[WARPS_MOST]; /* fibers that wait for nothing, or for a word */
-    uint32_t looks[WARPS_MOST]; /* of these, the fibers that wait for a word */
-    obstacle before[FIBERS_MOST];
-    const barrier *waits[FIBERS_MOST];
+    uint32_t ready[WARPS_MAX]; /* fibers that wait for nothing, or for a word */
+    uint32_t looks[WARPS_MAX]; /* of these, the fibers that wait for a word */
+    obstacle before[FIBERS_MAX];
+    const barrier *waits[FIBERS_MAX];
     int left_of[FIBERS_CTAS];
-    barrier of_warp[WARPS_MOST], of_cta[FIBERS_CTAS][FIBERS_BARRIERS], of_all;
-    uint64_t arrivals[FIBERS_MOST]; /* at the barrier of all CTAs: the phase to wait for, or 0 */
-    unsigned exchanges[FIBERS_MOST];
-    uint64_t given[WARPS_MOST][2][WARP];
+    barrier of_warp[WARPS_MAX], of_cta[FIBERS_CTAS][FIBERS_BARRIERS], of_all;
+    uint64_t arrivals[FIBERS_MAX]; /* at the barrier of all CTAs: the phase to wait for, or 0 */
+    unsigned exchanges[FIBERS_MAX];
+    uint64_t given[WARPS_MAX][2][WARP];
 } run;
 
 /* --------------------------------------------------------------------------- scheduling ---- */
@@ -115,7 +115,7 @@ static span choose_span(int of_cta)
 
 static int burst_of(uint64_t *random)
 {
-    int least = BURST_LEAST << random_below(random, BURST_DOUBLED);
+    int least = BURST_MIN << random_below(random, BURST_DOUBLED);
     return least + (int)random_below(random, (uint32_t)least);
 }
 

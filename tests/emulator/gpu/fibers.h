@@ -11,7 +11,7 @@
 
 /* Threads of a CTA, CTAs that run at the same time, and barriers of a CTA. */
 enum { FIBERS_THREADS = 512, FIBERS_CTAS = 8, FIBERS_BARRIERS = 16 };
-enum { FIBERS_MOST = FIBERS_THREADS * FIBERS_CTAS };
+enum { FIBERS_MAX = FIBERS_THREADS * FIBERS_CTAS };
 
 /* CUDA's own names, in one dimension; fibers_run() sets only threadIdx. */
 typedef struct fibers_index {

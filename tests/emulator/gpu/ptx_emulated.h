@@ -235,7 +235,7 @@ struct copy_list {
     std::vector<late_copy> pending;
     uint64_t committed;
 };
-static copy_list copies[FIBERS_MOST];
+static copy_list copies[FIBERS_MAX];
 
 /* Copies at once, or as late as possible. */
 template <int bytes> PTX void ptx_copy_async(void *to, const void *from)

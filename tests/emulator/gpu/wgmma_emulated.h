@@ -23,7 +23,7 @@ struct product_list {
     std::deque<product> queued;
     uint64_t committed;
 };
-static product_list products[FIBERS_MOST];
+static product_list products[FIBERS_MAX];
 
 /* The address of a tile, in units of 16 bytes, as its descriptor. */
 PTX uint32_t wgmma_address(const unsigned char *tile)

@@ -166,7 +166,7 @@ void store_body(const void *argument)
 
 } // namespace
 
-void *emulate_making(const gumbel_tensor &weight, int list_most, uint64_t *random, const char *what)
+void *emulate_making(const gumbel_tensor &weight, int list_max, uint64_t *random, const char *what)
 {
     gumbel_screen_parts parts;
     if (!gumbel_screen_find_parts_as(GUMBEL_SCREEN_LAYOUT_TILES, weight.rows, weight.cols, &parts))
@@ -180,7 +180,7 @@ void *emulate_making(const gumbel_tensor &weight, int list_most, uint64_t *rando
     own.params.initial_header.rows = weight.rows;
     own.params.initial_header.columns = weight.cols;
     own.params.initial_header.dtype = (uint32_t)weight.dtype;
-    own.params.initial_header.list_most = list_most;
+    own.params.initial_header.list_max = list_max;
     own.params.header = (gumbel_screen_header *)screen;
     own.params.bounds = (gumbel_screen_block *)(screen + parts.bounds);
     own.params.steps = (float *)(screen + parts.steps);

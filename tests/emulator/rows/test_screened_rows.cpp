@@ -187,7 +187,7 @@ bool passes(int index, gumbel_device *cpu, counts *all)
     const bool needs_mass = output.lse || output.logprobs || output.top_logprobs;
     emulated_launch own =
         emulated_launch_of(generated->head, sampling, needs_mass, 0, ctas, &random, what);
-    void *screen = emulate_making(own.params.problem.weight, is_short ? 1 : GUMBEL_SCREEN_LIST_MOST,
+    void *screen = emulate_making(own.params.problem.weight, is_short ? 1 : GUMBEL_SCREEN_LIST_MAX,
                                   &random, what);
     uint64_t *floors = (uint64_t *)poisoned_workspace((size_t)(plan.batch * plan.samples) *
                                                       CUDA_THRESHOLD_WORDS * sizeof *floors);

@@ -156,8 +156,7 @@ bool passes(int index, counts *all)
         fenced_output(&f, plan.batch, plan.samples, 3, is_cut && one_in(&random, 2));
     emulated_launch own =
         emulated_launch_of(head, sampling, output.lse != NULL, 0, ctas, &random, what);
-    void *screen =
-        emulate_making(own.params.problem.weight, GUMBEL_SCREEN_LIST_MOST, &random, what);
+    void *screen = emulate_making(own.params.problem.weight, GUMBEL_SCREEN_LIST_MAX, &random, what);
     own.params.problem.screen = screen;
     own.params.row_thresholds = (uint64_t *)inside(
         &f, NULL, (size_t)(plan.batch * plan.samples) * CUDA_THRESHOLD_WORDS * sizeof(uint64_t), 1);

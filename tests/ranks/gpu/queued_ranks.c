@@ -20,7 +20,7 @@ struct queued_ranks {
     int32_t ranks, refuses;
     _Atomic int collectives;
     thread_ranks *called, *collective;
-    member members[THREAD_RANKS_MOST];
+    member members[THREAD_RANKS_MAX];
 };
 
 /* Message that each rank sends to all at the start of an exchange. */
@@ -56,12 +56,12 @@ static void copy_all(const offer *all, int32_t ranks, void *receive, size_t byte
 
 /* Queues an exchange. The streams wait for each other's data; the hosts wait only until all ranks
  * have queued their copies. */
-static int queue(void *context, void *stream, const void *send, void *receive, size_t bytes,
-                 int64_t timeout_ms, char *why)
+static int queue_gather(void *context, void *stream, const void *send, void *receive, size_t bytes,
+                        int64_t timeout_ms, char *why)
 {
     member *m = context;
     int32_t ranks = m->place->ranks;
-    offer all[THREAD_RANKS_MOST];
+    offer all[THREAD_RANKS_MAX];
     const offer own = {send, m->came, m->left};
     GPU(cuEventRecord, m->came, stream);
     if (meet(&m->host, &own, all, sizeof own, timeout_ms, why))
@@ -91,12 +91,12 @@ static int wait_for(void *context, void *stream, int64_t timeout_ms, char *why)
     return 0;
 }
 
-static int aside(void *context, void *stream, const void *send, void *receive, size_t bytes,
-                 int64_t timeout_ms, char *why)
+static int gather_blocking(void *context, void *stream, const void *send, void *receive,
+                           size_t bytes, int64_t timeout_ms, char *why)
 {
     member *m = context;
     queued_ranks *place = m->place;
-    offer all[THREAD_RANKS_MOST];
+    offer all[THREAD_RANKS_MAX];
     const offer own = {.send = send};
     (void)stream;
     if (m == &place->members[place->refuses])
@@ -115,7 +115,7 @@ queued_ranks *queued_ranks_make(int32_t ranks)
     queued_ranks *p = make_zeroed(1, sizeof *p);
     int least, greatest;
     p->ranks = ranks;
-    p->refuses = THREAD_RANKS_MOST - 1;
+    p->refuses = THREAD_RANKS_MAX - 1;
     p->called = thread_ranks_make(ranks);
     p->collective = thread_ranks_make(ranks);
     GPU(cuCtxGetStreamPriorityRange, &least, &greatest);
@@ -150,9 +150,9 @@ gumbel_transport queued_ranks_transport(queued_ranks *p, int32_t rank)
                               .ranks = p->ranks,
                               .all_gather = all_gather,
                               .context = &p->members[rank],
-                              .queue = queue,
+                              .stream_all_gather = queue_gather,
                               .wait = wait_for,
-                              .aside = aside};
+                              .blocking_all_gather = gather_blocking};
 }
 
 void queued_ranks_refuse(queued_ranks *p, int32_t rank) { p->refuses = rank; }

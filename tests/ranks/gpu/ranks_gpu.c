@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RANKS_MOST = 8, TIMEOUT = 6000, IDS = 256 };
+enum { RANKS_MAX = 8, TIMEOUT = 6000, IDS = 256 };
 
 /* Memory of all processes: ids of communicators, in the order of their creation. */
 typedef struct board {
@@ -313,8 +313,8 @@ static void draw_requests(void)
     int served = 0, count = 20;
     for (int i = 0; i < count; i++) {
         request_plan plan = request_plan_at_random((int)random_below(&random, 1000), i % 2);
-        if (plan.vocab < 2 * RANKS_MOST)
-            plan.vocab = 2 * RANKS_MOST;
+        if (plan.vocab < 2 * RANKS_MAX)
+            plan.vocab = 2 * RANKS_MAX;
         served += draw_request(&plan, i % 2, &random);
         print_progress("requests", i, count);
     }
@@ -480,7 +480,7 @@ int main(int argc, char **argv)
 {
     int result = 0;
     ranks = argc > 1 ? atoi(argv[1]) : 2;
-    if (ranks < 1 || ranks > RANKS_MOST)
+    if (ranks < 1 || ranks > RANKS_MAX)
         return 2;
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)

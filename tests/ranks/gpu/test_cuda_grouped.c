@@ -214,7 +214,7 @@ static void grouped_sizes(void)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         for (int32_t samples = 1; samples <= 3; samples++)
             check_case(parts[i], 1 + (int64_t)random_below(&random, 300), samples, &random);
-    check_case(GUMBEL_PARTS_MOST, 3, 1, &random);
+    check_case(GUMBEL_PARTS_MAX, 3, 1, &random);
     check_case(4, 20000, 5, &random);
 }
 

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { RANKS_MOST = 4, TURNS = 3, TIMEOUT = 100000, SHORT_TIMEOUT = 500, LATE_US = 2000 };
+enum { RANKS_MAX = 4, TURNS = 3, TIMEOUT = 100000, SHORT_TIMEOUT = 500, LATE_US = 2000 };
 
 /* Step of a rank's thread; a failure prints the steps of all ranks. */
 typedef enum rank_step { RANK_OPENS, RANK_MEETS, RANK_QUEUES, RANK_WAITS, RANK_ENDS } rank_step;
@@ -32,9 +32,9 @@ typedef struct shared_call {
     int fused, bare;
     int silent; /* the last rank makes no second call, or refuses a host collective */
     int64_t timeout_ms;
-    _Atomic int wrong, served, refused;  /* ranks whose group does not serve the request */
-    _Atomic int turns[RANKS_MOST];       /* which draw a rank's thread is in */
-    _Atomic rank_step steps[RANKS_MOST]; /* what it does there */
+    _Atomic int wrong, served, refused; /* ranks whose group does not serve the request */
+    _Atomic int turns[RANKS_MAX];       /* which draw a rank's thread is in */
+    _Atomic rank_step steps[RANKS_MAX]; /* what it does there */
 } shared_call;
 
 static void print_steps(const shared_call *c)
@@ -246,8 +246,8 @@ static void draw_requests(int count, int32_t most, uint64_t seed)
     for (int i = 0; i < count; i++) {
         int fused = i % 2;
         request_plan plan = request_plan_at_random((int)random_below(&random, 1000), fused);
-        if (plan.vocab < 2 * RANKS_MOST)
-            plan.vocab = 2 * RANKS_MOST;
+        if (plan.vocab < 2 * RANKS_MAX)
+            plan.vocab = 2 * RANKS_MAX;
         served += draw_request(&plan, 1 + (int32_t)random_below(&random, (uint32_t)most), fused, 0,
                                &random);
     }
@@ -262,21 +262,21 @@ static void ranks_crowded(void)
     const request_plan plan = request_plan_at_random(999, 1);
     bare = 1;
     for (int i = 0; i < 20; i++)
-        CHECK(draw_request(&plan, RANKS_MOST, 1, 0, &random), "it is not served");
+        CHECK(draw_request(&plan, RANKS_MAX, 1, 0, &random), "it is not served");
     bare = 0;
 }
 
-static void ranks_small(void) { draw_requests(6, RANKS_MOST, 1); }
+static void ranks_small(void) { draw_requests(6, RANKS_MAX, 1); }
 
-static void ranks_requests(void) { draw_requests(60, RANKS_MOST, 2); }
+static void ranks_requests(void) { draw_requests(60, RANKS_MAX, 2); }
 
 /* No rank makes masses where nothing cuts. */
 static void ranks_bare(void)
 {
     bare = 1;
-    draw_requests(40, RANKS_MOST, 7);
+    draw_requests(40, RANKS_MAX, 7);
     by_queue = 1;
-    draw_requests(20, RANKS_MOST, 8);
+    draw_requests(20, RANKS_MAX, 8);
     narrow = 1;
     uint64_t random = 10;
     for (int i = 0; i < 6; i++) {
@@ -349,7 +349,7 @@ static void ranks_silent(void)
 static void ranks_queued(void)
 {
     by_queue = 1;
-    draw_requests(30, RANKS_MOST, 6);
+    draw_requests(30, RANKS_MAX, 6);
     collectives = 0;
     draw_usual(12, 0, 6000);
     CHECK(collectives > 0, "no host collective was run");
@@ -466,7 +466,7 @@ static void ranks_drafts(void)
         by_queue = index / 2 % 2;
         for (int turn = 0; turn < 4; turn++) {
             cycle *host = cycle_make(of, progress, &random);
-            verify_cycle(host, progress, 1 + turn % RANKS_MOST, &random);
+            verify_cycle(host, progress, 1 + turn % RANKS_MAX, &random);
             cycle_free(host);
         }
         texts_free(of);

@@ -45,7 +45,7 @@ typedef struct cpu_screen {
     int8_t *planes;              /* [panels] of 2 n [columns] bytes, n hidden states in a panel */
     int32_t *start;              /* [panels] of [2 n] start values of the sums */
     cpu_candidates *candidates;  /* [threads, B, S] */
-    cpu_candidate *list_storage; /* [threads, B, S, GUMBEL_SCREEN_LIST_MOST] */
+    cpu_candidate *list_storage; /* [threads, B, S, GUMBEL_SCREEN_LIST_MAX] */
     int32_t *sums;               /* [threads, CPU_SCREEN_SUMS] */
     float lift;                  /* largest rounding error by which a soft-cap is not monotone */
     int32_t used;                /* number of threads of bound_job */

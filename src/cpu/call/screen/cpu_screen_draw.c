@@ -24,7 +24,7 @@ static void carve_screen(cpu_screen *screen, gumbel_cursor *cursor, const cpu_de
     screen->planes = gumbel_carve_array(cursor, 2 * rows, columns, sizeof *screen->planes);
     screen->start = gumbel_carve_array(cursor, 2 * rows, 1, sizeof *screen->start);
     screen->candidates = gumbel_carve_array(cursor, threads, draws, sizeof *screen->candidates);
-    screen->list_storage = gumbel_carve_array(cursor, threads * draws, GUMBEL_SCREEN_LIST_MOST,
+    screen->list_storage = gumbel_carve_array(cursor, threads * draws, GUMBEL_SCREEN_LIST_MAX,
                                               sizeof *screen->list_storage);
     screen->sums = gumbel_carve_array(cursor, threads, CPU_SCREEN_SUMS, sizeof *screen->sums);
     if (p->request & GUMBEL_REQUEST_TRUNCATION) {
@@ -40,7 +40,7 @@ static size_t count_screen_bytes(const cpu_device *cpu, const gumbel_problem *pr
     cpu_screen screen;
     gumbel_cursor cursor = {0};
     gumbel_problem p = *problem;
-    batch = batch < cpu->screen->batch_most ? batch : cpu->screen->batch_most;
+    batch = batch < cpu->screen->batch_max ? batch : cpu->screen->batch_max;
     p.batch = p.batch < batch ? p.batch : batch;
     if (p.sampling.num_samples > samples)
         p.sampling.num_samples = (int32_t)samples;
@@ -63,7 +63,7 @@ size_t cpu_count_screen_limit(const cpu_device *cpu, const gumbel_problem *p)
 
 const char *cpu_explain_screen_refusal(const cpu_device *cpu, const gumbel_problem *p)
 {
-    if (p->batch > cpu->screen->batch_most)
+    if (p->batch > cpu->screen->batch_max)
         return "a batch of this size is faster by the full pass";
     if (p->batch * p->sampling.num_samples > CPU_SCREEN_DRAWS_MAX)
         return "this number of draws is faster by the full pass";
@@ -119,10 +119,10 @@ static void clear_candidates(cpu_screen *screen)
             int64_t at = thread * p->batch * samples + draw;
             screen->candidates[at] =
                 (cpu_candidates){.best = &scratch.summaries[draw],
-                                 .list = screen->list_storage + at * GUMBEL_SCREEN_LIST_MOST,
-                                 .capacity = screen->header.list_most,
+                                 .list = screen->list_storage + at * GUMBEL_SCREEN_LIST_MAX,
+                                 .capacity = screen->header.list_max,
                                  .scored_limit = (int32_t)(p->vocab / CPU_SCREEN_SCORED_FRACTION) +
-                                                 GUMBEL_SCREEN_LIST_MOST,
+                                                 GUMBEL_SCREEN_LIST_MAX,
                                  .greedy = gumbel_problem_row(p, draw / samples).greedy,
                                  .context = screen,
                                  .row = draw / samples,

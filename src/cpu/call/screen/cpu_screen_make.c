@@ -60,7 +60,7 @@ gumbel_status cpu_make_screen(gumbel_device *device, const gumbel_problem *p, vo
                                    .rows = p->vocab,
                                    .columns = p->hidden_size,
                                    .dtype = (uint32_t)p->weight.dtype,
-                                   .list_most = GUMBEL_SCREEN_LIST_MOST};
+                                   .list_max = GUMBEL_SCREEN_LIST_MAX};
     int known = gumbel_screen_find_parts(p->vocab, p->hidden_size, &m.parts);
     (void)error;
     (void)known;

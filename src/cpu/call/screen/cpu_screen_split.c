@@ -39,7 +39,7 @@ static void split_hidden_row(cpu_screen *screen, int64_t b)
     const char *from =
         (const char *)p->hidden.data + b * p->hidden.stride * cpu_get_element_size(p->hidden.dtype);
     float *wide = screen->wide + b * columns;
-    GUMBEL_ASSERT(b >= 0 && b < p->batch && p->hidden_size <= GUMBEL_SCREEN_COLUMNS_MOST);
+    GUMBEL_ASSERT(b >= 0 && b < p->batch && p->hidden_size <= GUMBEL_SCREEN_COLUMNS_MAX);
     cpu_unpack_hidden_row(&screen->exact_job, b,
                           screen->hidden + b * cpu_get_packed_size(p->hidden_size));
     screen->exact_job.device->kernels->transform_logits(from, p->hidden.dtype, (int)p->hidden_size,

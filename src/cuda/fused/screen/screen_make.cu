@@ -79,8 +79,8 @@ __device__ __forceinline__ row_bounds make_row(const cuda_screen_build &m, int64
     }
     most = __reduce_max_sync(~0u, most);
     const bool is_finite = most < 0x7f800000u;
-    const float step = fmaxf((float)((double)__uint_as_float(most) / 127 * kMakeFloatUp),
-                             GUMBEL_SCREEN_STEP_LEAST);
+    const float step =
+        fmaxf((float)((double)__uint_as_float(most) / 127 * kMakeFloatUp), GUMBEL_SCREEN_STEP_MIN);
     const float inverse = 1.0f / step;
     double error = 0.0, size = 0.0, weight = 0.0;
     for (int k = 0; k < m.depths; k++) {

@@ -384,7 +384,7 @@ template <bool half, class call> __device__ __forceinline__ void run_scoring(con
     /* These loads are independent of each other. */
     const uint32_t needs_full_pass = __ldcg(&s.state->again);
     const uint32_t all = call::truncates ? 0 : __ldcg(&s.state->listed[group]);
-    const int list_most = min(max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST);
+    const int list_max = min(max(s.header->list_max, 1), GUMBEL_SCREEN_LIST_MAX);
     start_group(s, shared, group);
     if (needs_full_pass)
         return;
@@ -396,8 +396,7 @@ template <bool half, class call> __device__ __forceinline__ void run_scoring(con
         own.score_truncated(member, members);
         return;
     }
-    own.score_all(member, members,
-                  (int)min(all, (uint32_t)CUDA_SCREEN_GROUP_CANDIDATES(list_most)));
+    own.score_all(member, members, (int)min(all, (uint32_t)CUDA_SCREEN_GROUP_CANDIDATES(list_max)));
     finish_group(s, shared, group);
 }
 

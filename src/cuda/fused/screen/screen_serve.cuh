@@ -403,7 +403,7 @@ template <int n, class call> class screen_server
         ptx_named_barrier<3, SM90_SERVE_THREADS>();
         const uint32_t count = min(shared.survivor_count, shared.survivor_capacity);
         const uint32_t most =
-            CUDA_SCREEN_GROUP_CANDIDATES(min(max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST));
+            CUDA_SCREEN_GROUP_CANDIDATES(min(max(s.header->list_max, 1), GUMBEL_SCREEN_LIST_MAX));
         for (uint32_t k = thread; k < count; k += call::servers) {
             const screen_survivor own = shared.survivors[k];
             if (is_beaten(own.upper, own.row))

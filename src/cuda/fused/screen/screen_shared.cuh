@@ -96,7 +96,7 @@ template <int n> struct screen_shared {
     {
         if (threadIdx.x == 0) {
             candidate_count = survivor_count = needs_full_pass = skips_screen = 0;
-            survivor_capacity = min(CUDA_SCREEN_CTA_CANDIDATES, 2 * max(1, s.header->list_most));
+            survivor_capacity = min(CUDA_SCREEN_CTA_CANDIDATES, 2 * max(1, s.header->list_max));
             if (call::truncates)
                 stop_raising = 0;
         }

@@ -38,8 +38,8 @@ __device__ __forceinline__ bool is_screen_of(const gumbel_screen_header &h, cons
     const uint64_t check = checksum_of(h);
     return h.magic == GUMBEL_SCREEN_MAGIC && h.version == GUMBEL_SCREEN_VERSION &&
            h.layout == GUMBEL_SCREEN_LAYOUT_TILES && h.rows == q.vocab &&
-           h.columns == q.hidden_size && h.dtype == (uint32_t)q.weight.dtype && h.list_most >= 1 &&
-           h.list_most <= GUMBEL_SCREEN_LIST_MOST && h.check == check;
+           h.columns == q.hidden_size && h.dtype == (uint32_t)q.weight.dtype && h.list_max >= 1 &&
+           h.list_max <= GUMBEL_SCREEN_LIST_MAX && h.check == check;
 }
 
 /* Partial sums of the CTA's warps, and whether the screen belongs to the head. */
@@ -91,8 +91,8 @@ template <class call> class row_split
         for (int i = 0; i < kSplitWarps; i++)
             most = max(most, shared.most[i]);
         const double norm = sqrt(square[0]) * kUp;
-        if (most >= 0x7f800000u || !(norm < GUMBEL_SCREEN_HIDDEN_MOST) ||
-            !(norm * (double)weight < GUMBEL_SCREEN_LOGIT_MOST)) {
+        if (most >= 0x7f800000u || !(norm < GUMBEL_SCREEN_HIDDEN_MAX) ||
+            !(norm * (double)weight < GUMBEL_SCREEN_LOGIT_MAX)) {
             clear();
             return reach;
         }

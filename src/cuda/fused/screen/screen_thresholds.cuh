@@ -45,8 +45,8 @@ __device__ __forceinline__ unsigned int *scored_of_row(const cuda_screen_params 
 /* The largest number of tokens listed of a row. */
 __device__ __forceinline__ int list_capacity(const cuda_screen_params &s)
 {
-    const int list_most = min(max(s.header->list_most, 1), GUMBEL_SCREEN_LIST_MOST);
-    return (int)min((int64_t)CUDA_SCREEN_INTERVALS(list_most), s.listed_stride);
+    const int list_max = min(max(s.header->list_max, 1), GUMBEL_SCREEN_LIST_MAX);
+    return (int)min((int64_t)CUDA_SCREEN_INTERVALS(list_max), s.listed_stride);
 }
 
 /* Stores the largest lower bound among row i's candidates of a tile. */

@@ -20,7 +20,7 @@ constexpr int kClusterCtas = CUDA_REQUEST_CLUSTER;
 constexpr int kExchangeWords = 14;
 /* Tokens with which a CTA can finish a row, one per thread; and the most that one slice
  * contributes. */
-constexpr int kShortlist = kThreads, kShortlistOfSlice = GUMBEL_TOP_MOST;
+constexpr int kShortlist = kThreads, kShortlistOfSlice = GUMBEL_TOP_MAX;
 static_assert(kClusterCtas * kShortlistOfSlice == 2 * kThreads,
               "the leader's threads hold two places each");
 /* Tokens that a CTA queues for scoring, one per thread. */
@@ -57,7 +57,7 @@ struct __align__(16) row_shared
     __align__(16) uint32_t slots[kWarps][kExchangeWords];
     __align__(16) uint32_t buffers[2][kClusterCtas][kExchangeWords];
     __align__(16) found_bin decision;
-    top_token top[GUMBEL_TOP_MOST];
+    top_token top[GUMBEL_TOP_MAX];
     union __align__(16)
     {
         request_stage stage; /* rows edited by lists */

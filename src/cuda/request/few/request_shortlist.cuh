@@ -269,7 +269,7 @@ __device__ __noinline__ void write_top_of_shortlist(logit_values values, const r
                 place += z > shown.z || (z == shown.z && other.id < shown.id);
             }
         }
-        if (place < GUMBEL_TOP_MOST)
+        if (place < GUMBEL_TOP_MAX)
             shared_state().top[place] = shown;
     }
     __syncthreads();

@@ -36,7 +36,7 @@ struct request_shared {
     request_scratch scratch;
     gumbel_summary masses[kWarps];
     draw_winner best[kWarps];
-    top_token top[GUMBEL_TOP_MOST];
+    top_token top[GUMBEL_TOP_MAX];
     uint32_t top_count;
     float thread_maxima[kThreads]; /* largest y that each thread has read */
 };

@@ -278,7 +278,7 @@ __device__ __noinline__ void stage_tile(const cuda_request_params &p, const requ
         add_biases(q.transforms.bias, gumbel_problem_list_of_row(&q, b), begin, to, stage, y);
     for (int64_t token = from + threadIdx.x; token < to; token += kThreads) {
         int place = (int)(token - begin);
-        uint32_t listed = min(stage.counts[place], (uint32_t)GUMBEL_COUNT_MOST);
+        uint32_t listed = min(stage.counts[place], (uint32_t)GUMBEL_COUNT_MAX);
         float &own = y[place];
         if (is_masked(row.edits, token) || read_bit(stage.banned, place))
             own = -INFINITY;
