@@ -341,7 +341,7 @@ REFUSALS = r"static const char \*%s\(.*?\n\}"
 
 
 SETS = {
-    "GUMBEL_REQUEST_TRANSFORMS": ["mask", "banned", "bias", "penalties"],
+    "GUMBEL_FEATURE_TRANSFORMS": ["mask", "banned", "bias", "penalties"],
     "GUMBEL_CAPABILITIES_OF_TRUNCATION": ["min_p", "top_k", "top_p", "joint", "min_p last",
                                           "exact ties"],
 }
@@ -349,10 +349,10 @@ WORDS = {
     "GUMBEL_CAPABILITY_LISTS": "lists", "GUMBEL_CAPABILITY_EXACT": "exact ties",
     "GUMBEL_CAPABILITY_MASS": "log-normaliser", "GUMBEL_CAPABILITY_NOISE": "given noise",
     "GUMBEL_CAPABILITY_SOFT_CAP": "soft-cap", "GUMBEL_CAPABILITY_SCALE": "scale <= 0",
-    "GUMBEL_CAPABILITY_BIAS": "head bias", "GUMBEL_CAPABILITY_PART": "a part",
+    "GUMBEL_CAPABILITY_BIAS": "head bias", "GUMBEL_CAPABILITY_SUMMARIES": "summaries",
     "GUMBEL_CAPABILITY_ROWS": "processed rows", "GUMBEL_CAPABILITY_PRODUCT": "product alone",
-    "GUMBEL_CAPABILITY_EMPTY": "no token", "GUMBEL_REQUEST_TOP": "num_top",
-    "GUMBEL_REQUEST_LOGITS": "top_logits", "GUMBEL_REQUEST_TRUNCATION": None,
+    "GUMBEL_CAPABILITY_EMPTY": "no token", "GUMBEL_FEATURE_TOP": "num_top",
+    "GUMBEL_FEATURE_LOGITS": "top_logits", "GUMBEL_FEATURE_TRUNCATION": None,
 }
 
 

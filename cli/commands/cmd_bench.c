@@ -117,7 +117,7 @@ static void run_batches(struct bench_options *options)
     wrong = bench.machine->check(&bench);
     progress_clear();
     if (wrong >= 0) {
-        fail_late("check", "row %lld: not so that %s; nothing timed", (long long)wrong,
+        fail_late("check", "row %lld fails the check that %s; nothing was timed", (long long)wrong,
                   bench.machine->check_label);
     }
     if (!json) {

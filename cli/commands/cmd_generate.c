@@ -406,7 +406,7 @@ static void check_arguments(const struct generate_arguments *arguments)
         fail("--group", "it does not go with --draft and --stats");
     }
     if (arguments->group && device && strcmp(device, "cpu") != 0) {
-        fail("--group", "it is served on CPUs alone");
+        fail("--group", "groups are supported on CPUs only");
     }
     if (arguments->group && !arguments->prompt) {
         fail("--prompt", "missing; stdin reaches the first process of a group alone");

@@ -72,7 +72,7 @@ static void assert_sampling(const gumbel_problem *p)
     GUMBEL_ASSERT(s->domain < GUMBEL_BLOCK_DOMAIN);
     GUMBEL_ASSERT(!s->noise || s->noise_stride >= p->vocab);
     GUMBEL_ASSERT(!s->slots.of_row || s->slots.count >= 1);
-    GUMBEL_ASSERT(s->given.data || !(p->request & GUMBEL_REQUEST_GIVEN));
+    GUMBEL_ASSERT(s->given.data || !(p->features & GUMBEL_FEATURE_GIVEN));
     assert_rows(s->temperature.data, s->temperature.stride, 1);
     assert_rows(s->seed.data, s->seed.stride, 1);
     assert_rows(s->position.data, s->position.stride, 1);
@@ -82,25 +82,25 @@ static void assert_sampling(const gumbel_problem *p)
 static void assert_request(const gumbel_problem *p)
 {
     const gumbel_transforms *t = &p->transforms;
-    uint32_t request = p->request;
-    GUMBEL_ASSERT(request < GUMBEL_REQUEST_END);
+    uint32_t request = p->features;
+    GUMBEL_ASSERT(request < GUMBEL_FEATURE_END);
     GUMBEL_ASSERT(!t->history);
-    GUMBEL_ASSERT(!p->with_path || request & GUMBEL_REQUEST_PENALTIES);
+    GUMBEL_ASSERT(!p->with_path || request & GUMBEL_FEATURE_PENALTIES);
     GUMBEL_ASSERT(!p->with_path || p->path.offsets);
-    assert_lists(&t->allowed, (request & GUMBEL_REQUEST_ALLOWED) != 0);
-    assert_lists(&t->banned, (request & GUMBEL_REQUEST_BANNED) != 0);
-    assert_lists(&t->bias, (request & GUMBEL_REQUEST_BIAS) != 0);
+    assert_lists(&t->allowed, (request & GUMBEL_FEATURE_ALLOWED) != 0);
+    assert_lists(&t->banned, (request & GUMBEL_FEATURE_BANNED) != 0);
+    assert_lists(&t->bias, (request & GUMBEL_FEATURE_BIAS) != 0);
     assert_rows(t->repetition.data, t->repetition.stride, 1);
     assert_rows(t->frequency.data, t->frequency.stride, 1);
     assert_rows(t->presence.data, t->presence.stride, 1);
     assert_rows(p->truncation.min_p.data, p->truncation.min_p.stride, 1);
     assert_rows(p->truncation.top_k.data, p->truncation.top_k.stride, 1);
     assert_rows(p->truncation.top_p.data, p->truncation.top_p.stride, 1);
-    if (request & GUMBEL_REQUEST_MASK) {
+    if (request & GUMBEL_FEATURE_MASK) {
         GUMBEL_ASSERT(t->mask.data);
         assert_rows(t->mask.data, t->mask.stride, (p->first_token + p->vocab + 31) / 32);
     }
-    if (request & GUMBEL_REQUEST_PENALTIES && p->history.prompt) {
+    if (request & GUMBEL_FEATURE_PENALTIES && p->history.prompt) {
         GUMBEL_ASSERT(p->history.output && p->history.counts);
         GUMBEL_ASSERT(p->history.vocab_size >= 1);
         GUMBEL_ASSERT(p->history.count_bits == 16 || p->history.count_bits == 32);

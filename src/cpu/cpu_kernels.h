@@ -71,18 +71,18 @@ typedef struct cpu_quantized_rows {
     uint8_t *copy;             /* one tile for every 64 columns */
     float *steps;              /* [16]; NaN for a row that is not finite */
     gumbel_screen_block bound; /* maximum over all rows */
-    float weight_most;         /* largest norm of a row */
+    float weight_max;          /* largest norm of a row */
 } cpu_quantized_rows;
 
 /* Bytes of 16 rows and 64 columns of a screen; tiles of the same rows are contiguous. */
 #define CPU_SCREEN_TILE 1024
 
-/* The quantization step of a row whose largest |w| is `most`, rounded up so that |q| <= 127. NaN if
- * `most` is not finite. */
-static inline float cpu_choose_screen_step(float most)
+/* The quantization step of a row whose largest |w| is `largest`, rounded up so that |q| <= 127. NaN if
+ * `largest` is not finite. */
+static inline float cpu_choose_screen_step(float largest)
 {
-    float step = most * (1.0f / 127.0f) * (1.0f + 0x1p-21f);
-    if (!(most < INFINITY))
+    float step = largest * (1.0f / 127.0f) * (1.0f + 0x1p-21f);
+    if (!(largest < INFINITY))
         return NAN;
     return step < GUMBEL_SCREEN_STEP_MIN ? GUMBEL_SCREEN_STEP_MIN : step;
 }
@@ -101,7 +101,7 @@ static inline void cpu_raise_row_bound(cpu_quantized_rows *r, int row, float err
         return; /* the row is not finite, and neither is any bound of its logit */
     r->bound.error = up_error > r->bound.error ? up_error : r->bound.error;
     r->bound.size = up_size > r->bound.size ? up_size : r->bound.size;
-    r->weight_most = weight > r->weight_most ? weight : r->weight_most;
+    r->weight_max = weight > r->weight_max ? weight : r->weight_max;
 }
 
 /* Operands of the bounds of 64 logits of one row (gumbel_screen_bound_logit()). */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernel arguments of the rules REJECTION and BLOCK. Each row of both models is split into parts, a
- * CTA each. The first kernel sums the masses; for BLOCK a second one sums the residuals. The last
+ * Kernel arguments of the rules REJECTION and BLOCK. Each row of both models is split into `parts`
+ * ranges of tokens, one for each CTA. The first kernel sums the masses; for BLOCK a second one sums the residuals. The last
  * CTA of a request sets its verdicts. The last kernel finds the residual argmax of rows whose
  * verdict calls for one, and the last CTA of a request walks it. No CTA waits for another.
  */

@@ -5,14 +5,14 @@
 
 /* Capabilities of summaries: no output requires more than the best token and the mass of a row. */
 #define PLAIN                                                                                      \
-    (GUMBEL_REQUEST_TRANSFORMS | GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_MASS |                \
+    (GUMBEL_FEATURE_TRANSFORMS | GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_MASS |                \
      GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_SOFT_CAP |            \
      GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS | GUMBEL_CAPABILITY_EMPTY)
 #define ALL (GUMBEL_CAPABILITY_END - 1)
 /* Capabilities of the kernels that draw from top-64 candidates. */
 #define TOP64                                                                                      \
     ((PLAIN & ~GUMBEL_CAPABILITY_NOISE) | GUMBEL_CAPABILITIES_OF_TRUNCATION |                      \
-     GUMBEL_REQUEST_RANKS | GUMBEL_REQUEST_KEPT)
+     GUMBEL_FEATURE_RANKS | GUMBEL_FEATURE_KEPT)
 
 /* Least rows of a batch for top-64 candidates if every row may be a fallback row: a host collective
  * of these costs more than whole rows of a smaller batch. */
@@ -20,15 +20,14 @@
 
 static const char *refuse_plain(const gumbel_group *group, const gumbel_problem *p)
 {
-    return p->with_mass && !group->aligned
-               ? "shards meet within a block of 64 tokens, whose masses have one sum"
-               : NULL;
+    return p->with_mass && !group->aligned ? "a boundary between shards is not a multiple of 64"
+                                           : NULL;
 }
 
 static const char *refuse_candidates(const gumbel_group *group, const gumbel_problem *p)
 {
-    return (p->request & GUMBEL_REQUEST_RAW) && !group->aligned
-               ? "shards meet within a block of 64 tokens, whose raw masses have one sum"
+    return (p->features & GUMBEL_FEATURE_RAW) && !group->aligned
+               ? "a boundary between shards is not a multiple of 64"
                : NULL;
 }
 
@@ -40,15 +39,15 @@ static const char *refuse_top64(const gumbel_group *group, const gumbel_problem 
         if (group->shards[r].rows < GUMBEL_RANK_TOP)
             return "a shard has fewer than 64 tokens";
     if (!peers && !group->worker.runs)
-        return "there is neither peer memory nor a transport of host collectives";
+        return "there is neither peer memory nor a transport with blocking_all_gather";
     if (!peers && group->transport.ranks > GUMBEL_PEERS_RANKS)
         return "there are more than 16 ranks";
     if (p->batch < (peers && keeps_few ? 1 : TOP64_ROWS_MIN))
-        return "fewer than 8 rows, without peer memory or with top_p alone, are faster whole";
+        return "fewer than 8 rows are faster as whole rows without peer memory, or with top_p alone";
     if (p->batch > GUMBEL_PEERS_CHOSEN_ROWS)
         return "there are more than 1024 rows";
     if (p->first_row != 0 || p->position_by_row || p->mask_by_row || p->list_of_row || p->with_path)
-        return "it serves no drafts";
+        return "drafts are not supported";
     return NULL;
 }
 
@@ -59,7 +58,7 @@ static const ranks_method cpu_methods[] = {
      ranks_draw_plain},
     {{"candidates", "leading tokens of each shard, truncated and drawn from on every rank",
       "1 or 2 exchanges, 16 bytes a row and 8 a token; fallback rows whole",
-      ALL & ~(GUMBEL_REQUEST_GIVEN | GUMBEL_CAPABILITY_NOISE), 0},
+      ALL & ~(GUMBEL_FEATURE_GIVEN | GUMBEL_CAPABILITY_NOISE), 0},
      refuse_candidates,
      ranks_draw_candidates},
     {{"whole rows", "rows of all shards, gathered and drawn from on every rank",
@@ -74,7 +73,7 @@ static const ranks_method gpu_methods[] = {
      refuse_plain,
      ranks_queue_plain},
     {{"top64", "64 leading tokens of each shard, truncated and drawn from on every rank",
-      "1 exchange, 516 bytes a row; fallback rows whole", TOP64, GUMBEL_REQUEST_TRUNCATION},
+      "1 exchange, 516 bytes a row; fallback rows whole", TOP64, GUMBEL_FEATURE_TRUNCATION},
      refuse_top64,
      ranks_queue_top64},
     {{"whole rows", "rows of all shards, gathered and drawn from on every rank",

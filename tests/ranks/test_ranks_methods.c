@@ -55,7 +55,7 @@ static const gumbel_rank_calls rank_calls = {.create_host_collective = make_coll
                                              .free_host_collective = free_collective,
                                              .top64_size = count_list};
 static const gumbel_backend gpu_table = {
-    .supports = GUMBEL_REQUEST_END - 1, .plan = plan_call, .ranks = &rank_calls};
+    .supports = GUMBEL_FEATURE_END - 1, .plan = plan_call, .ranks = &rank_calls};
 static gumbel_device gpu = {&gpu_table};
 
 static int queue_nothing(void *context, void *stream, const void *send, void *receive, size_t bytes,
@@ -139,19 +139,19 @@ static void the_cheapest_method_serves(void **state)
         {"plain", 0, 0, 2, 512, 0, 0, 1, "ranks: plain: ", NULL},
         {"plain, a block split", 0, 0, 2, 500, 0, 0, 0, "ranks: plain: ", NULL},
         {"masses, a block split", 0, 0, 2, 500, 0, 0, 1,
-         "ranks: candidates: ", "  not plain: shards meet within a block of 64 tokens"},
+         "ranks: candidates: ", "  not plain: a boundary between shards is not a multiple of 64"},
         {"top_k", 0, 0, 2, 512, 1, 0, 0,
-         "ranks: candidates: ", "  not plain: it does not serve truncation, top_k"},
+         "ranks: candidates: ", "  not plain: does not support truncation, top_k"},
         {"given tokens", 0, 0, 2, 512, 0, 1, 0,
-         "ranks: whole rows: ", "  not candidates: it does not serve given tokens"},
+         "ranks: whole rows: ", "  not candidates: does not support given tokens"},
         {"GPU: plain", 1, 0, 2, 512, 0, 0, 0, "ranks: plain: ", NULL},
-        {"GPU: top_k", 1, 1, 8, 512, 1, 0, 0, "ranks: top64: ", "  not plain: it does not serve "},
+        {"GPU: top_k", 1, 1, 8, 512, 1, 0, 0, "ranks: top64: ", "  not plain: does not support "},
         {"GPU: a row", 1, 1, 1, 512, 1, 0, 0,
          "ranks: whole rows: ", "  not top64: fewer than 8 rows"},
         {"GPU: a short shard", 1, 1, 8, 32, 1, 0, 0,
          "ranks: whole rows: ", "  not top64: a shard has fewer than 64 tokens"},
         {"GPU: no side channel", 1, 0, 8, 512, 1, 0, 0, "ranks: whole rows: ",
-         "  not top64: there is neither peer memory nor a transport of host collectives"},
+         "  not top64: there is neither peer memory nor a transport with blocking_all_gather"},
     };
     shared_case shared = {.place = NULL};
     (void)state;

@@ -10,7 +10,7 @@
 /* Capabilities of a draw between the tiles of a product. */
 #define CAPABILITIES_OF_TILES                                                                      \
     (GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP |             \
-     GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS | GUMBEL_CAPABILITY_PART |                   \
+     GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS | GUMBEL_CAPABILITY_SUMMARIES |              \
      GUMBEL_CAPABILITY_PRODUCT)
 
 static const char *hopper_refuses(const cuda_device *cuda, const gumbel_problem *p)
@@ -35,10 +35,10 @@ static const char *screen_refuses(const cuda_device *cuda, const gumbel_problem 
     if (!p->screen)
         return "the head has no screen";
     if (p->batch > CUDA_SCREEN_ROWS_MAX / p->sampling.num_samples)
-        return "there are more than 64 rows times samples";
+        return "there are more than 64 draws (rows times samples)";
     if (!(cuda->rungs.preferred & CUDA_SCREEN_RUNGS) &&
         !cuda_screen_is_faster(p->vocab, p->hidden_size))
-        return "the head has fewer than 2^28 weights";
+        return "a head of fewer than 2^28 weights is faster by the full pass";
     if (p->first_token % GUMBEL_BLOCK != 0)
         return "first_token is not a multiple of 64";
     if (p->hidden_size > GUMBEL_SCREEN_COLUMNS_MAX)
@@ -64,9 +64,11 @@ static const char *screen_truncated_refuses(const cuda_device *cuda, const gumbe
     const char *refusal = screen_refuses(cuda, &rows);
     if (refusal)
         return refusal;
-    if (!(cuda->rungs.preferred & CUDA_SCREEN_RUNGS) &&
-        !cuda_screen_truncated_is_faster(p->batch, p->hidden_size))
-        return "more than 32 rows, or a D above 4096, are faster with the full pass";
+    const int is_preferred = (cuda->rungs.preferred & CUDA_SCREEN_RUNGS) != 0;
+    if (!is_preferred && p->batch > CUDA_SCREEN_TRUNCATED_ROWS_MAX)
+        return "more than 32 rows are faster by the full pass";
+    if (!is_preferred && p->hidden_size > CUDA_SCREEN_TRUNCATED_HIDDEN_MAX)
+        return "a D above 4096 is faster by the full pass";
     return cluster_refuses(cuda, p, 0);
 }
 
@@ -98,7 +100,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
         .rung = {.name = "screen",
                  .method = "an int8 copy finds candidates; only their weights are multiplied",
                  .kernels = "screen_score.cu, screen_draw.cu, fused_fallback_sm90.cu",
-                 .supports = GUMBEL_REQUEST_MASK | GUMBEL_CAPABILITY_SAMPLES},
+                 .supports = GUMBEL_FEATURE_MASK | GUMBEL_CAPABILITY_SAMPLES},
         .refuses = screen_refuses,
         .carve = cuda_carve_screen,
         .run = cuda_run_screen,
@@ -108,8 +110,8 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
                  .method = "an int8 copy finds the leading tokens of rows truncated to at most 64",
                  .kernels = "screen_score.cu, screen_draw.cu, screen_rows.cu, "
                             "fused_fallback_sm90.cu, request_cluster.cu",
-                 .supports = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_RANKS | GUMBEL_REQUEST_KEPT |
-                             GUMBEL_REQUEST_TOP |
+                 .supports = GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_RANKS | GUMBEL_FEATURE_KEPT |
+                             GUMBEL_FEATURE_TOP |
                              (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
                              GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
                              GUMBEL_CAPABILITY_SAMPLES,
@@ -149,7 +151,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
 /* Capabilities of a draw that reads its logits once. */
 #define CAPABILITIES_OF_A_DRAW                                                                     \
     (GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE |            \
-     GUMBEL_CAPABILITY_PART)
+     GUMBEL_CAPABILITY_SUMMARIES)
 
 static const char *pivots_refuse(const cuda_device *cuda, const gumbel_problem *p, uint32_t offered)
 {
@@ -210,14 +212,14 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
                  .method = "a draw that applies masks and penalties to the tokens it scores",
                  .kernels = "logits.cu",
                  .supports =
-                     GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | CAPABILITIES_OF_A_DRAW},
+                     GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_PENALTIES | CAPABILITIES_OF_A_DRAW},
         .run = cuda_run_draw_edits,
     },
     {
         .rung = {.name = "edit",
                  .method = "logits are edited, then drawn from",
                  .kernels = "request_edit.cu, logits.cu",
-                 .supports = GUMBEL_REQUEST_TRANSFORMS | GUMBEL_CAPABILITY_LISTS |
+                 .supports = GUMBEL_FEATURE_TRANSFORMS | GUMBEL_CAPABILITY_LISTS |
                              GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
                              CAPABILITIES_OF_A_DRAW},
         .carve = cuda_carve_edit,
@@ -228,7 +230,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
                  .method =
                      "rows are drawn before they are truncated, by CTAs that hold a part each",
                  .kernels = "logits.cu, request_pivots.cu",
-                 .supports = GUMBEL_REQUEST_TRUNCATION | GUMBEL_CAPABILITY_TOP_P},
+                 .supports = GUMBEL_FEATURE_TRUNCATION | GUMBEL_CAPABILITY_TOP_P},
         .uses = CUDA_OUTPUT_DRAWS,
         .refuses = pivots_refuse,
         .carve = cuda_carve_pivots,
@@ -238,8 +240,8 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
         .rung = {.name = "bounded",
                  .method = "one CTA a row, from few blocks; only logits above a bound are stored",
                  .kernels = "request_blocks.cu, request_cluster.cu",
-                 .supports = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
-                             GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
+                 .supports = GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_RANKS |
+                             GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_LOGITS |
                              (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
                              GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
                              GUMBEL_CAPABILITY_SAMPLES,
@@ -254,8 +256,8 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
         .rung = {.name = "blocks",
                  .method = "one CTA a row, from few blocks of its tokens",
                  .kernels = "request_blocks.cu, request_cluster.cu",
-                 .supports = GUMBEL_REQUEST_MASK | GUMBEL_REQUEST_PENALTIES | GUMBEL_REQUEST_RANKS |
-                             GUMBEL_REQUEST_KEPT | GUMBEL_REQUEST_TOP | GUMBEL_REQUEST_LOGITS |
+                 .supports = GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_RANKS |
+                             GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_LOGITS |
                              (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
                              GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
                              GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP,
@@ -280,8 +282,8 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
                  .method = "several CTAs a row filter candidates; the last one draws",
                  .kernels = "request.cu",
                  .supports = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT -
-                             GUMBEL_CAPABILITY_PART - GUMBEL_CAPABILITY_ROWS -
-                             GUMBEL_REQUEST_GIVEN - GUMBEL_REQUEST_BEST},
+                             GUMBEL_CAPABILITY_SUMMARIES - GUMBEL_CAPABILITY_ROWS -
+                             GUMBEL_FEATURE_GIVEN - GUMBEL_FEATURE_BEST},
         .carve = cuda_carve_two_pass,
         .run = cuda_run_two_pass,
     },

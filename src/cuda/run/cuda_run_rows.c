@@ -40,9 +40,9 @@ gumbel_status cuda_run_allow(const cuda_job *job, const gumbel_problem *caller)
     cuda_allow_params p = {.problem = *caller,
                            .allowed = job->workspace.allowed,
                            .words = cuda_allowed_words(caller),
-                           .masked = (caller->request & GUMBEL_REQUEST_MASK) != 0};
+                           .masked = (caller->features & GUMBEL_FEATURE_MASK) != 0};
     void *arguments[] = {&p};
-    if (!(caller->request & GUMBEL_REQUEST_ALLOWED))
+    if (!(caller->features & GUMBEL_FEATURE_ALLOWED))
         return GUMBEL_OK;
     p.slices = (32 * p.words + CUDA_HISTORY_SLICE - 1) / CUDA_HISTORY_SLICE;
     GUMBEL_ASSERT(p.allowed && p.words >= 1 && p.slices >= 1);
@@ -69,7 +69,7 @@ gumbel_status cuda_launch_edit(const cuda_job *job, float *rows, int64_t stride)
     p.processed = rows;
     p.processed_stride = stride;
     GUMBEL_ASSERT(rows && stride >= q->vocab);
-    GUMBEL_ASSERT(!(q->request & ~(uint32_t)GUMBEL_REQUEST_TRANSFORMS));
+    GUMBEL_ASSERT(!(q->features & ~(uint32_t)GUMBEL_FEATURE_TRANSFORMS));
     p.parts = (int32_t)((cuda_range_of(q) + CUDA_REQUEST_TILE - 1) / CUDA_REQUEST_TILE);
     return cuda_launch_rows(job, &p, q->batch, job->cuda->request_edit, CUDA_REQUEST_THREADS,
                             CUDA_REQUEST_STAGE_BYTES, 1);
@@ -82,7 +82,7 @@ gumbel_status cuda_run_edit(const cuda_job *job)
     float *rows = job->workspace.logits ? job->workspace.logits : job->workspace.edited;
     const int64_t stride = cuda_row_stride(q);
     GUMBEL_FORWARD(cuda_launch_edit(job, rows, stride));
-    q->request = 0;
+    q->features = 0;
     q->scale = 1.0f;
     q->soft_cap = draw.params.inverse_cap = 0.0f;
     q->logits = cuda_rows_at(rows, q, stride);
@@ -132,7 +132,7 @@ gumbel_status cuda_run_two_pass(const cuda_job *job)
     p.part_results = job->workspace.part_results;
     p.candidates = job->workspace.candidates;
     GUMBEL_ASSERT(p.counters && p.part_results && (p.candidates || p.parts == 1));
-    return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->request, CUDA_REQUEST_THREADS,
+    return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->features, CUDA_REQUEST_THREADS,
                             CUDA_REQUEST_SHARED_BYTES, 1);
 }
 
@@ -192,7 +192,7 @@ void cuda_carve_max(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel
                         .first_token = CUDA_REQUEST_BLOCK - 1,
                         .end_token = CUDA_REQUEST_BLOCK - 1 + limits->vocab_size,
                         .mask_by_row = 1,
-                        .request = GUMBEL_REQUEST_END - 1};
+                        .features = GUMBEL_FEATURE_END - 1};
     size_t batch = (size_t)p.batch, ctas = (size_t)cuda->multiprocessors * CUDA_REQUEST_CTAS;
     size_t parts = batch > ctas ? batch : ctas;
     cuda_workspace workspace;

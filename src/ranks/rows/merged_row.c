@@ -12,7 +12,7 @@ size_t ranks_carve_message(const ranks_candidates *c, const unsigned char *at, r
 #define PART(field, there, count)                                                                  \
     m->field = (const void *)(at + used);                                                          \
     used += (there) ? (count) * sizeof *m->field : 0
-    PART(raw, p->request & GUMBEL_REQUEST_RAW, batch);
+    PART(raw, p->features & GUMBEL_FEATURE_RAW, batch);
     PART(summaries, 1, (size_t)c->untruncated * samples);
     PART(reports, 1, batch);
     PART(tokens, 1, batch * (size_t)c->tokens_max);
@@ -21,11 +21,11 @@ size_t ranks_carve_message(const ranks_candidates *c, const unsigned char *at, r
     return used;
 }
 
-size_t ranks_extra_bytes(const ranks_candidates *c)
+size_t ranks_count_masses_bytes(const ranks_candidates *c)
 {
     size_t each = sizeof(int32_t) + sizeof(float);
     size_t numbers = (size_t)c->draw->p->sampling.num_samples * each;
-    return sizeof(ranks_row_extra) + (numbers + 7) / 8 * 8;
+    return sizeof(ranks_row_masses) + (numbers + 7) / 8 * 8;
 }
 
 int ranks_row_is_truncated(const ranks_candidates *c, int64_t b, gumbel_rules *rules)
@@ -65,37 +65,37 @@ ranks_merged_row ranks_merge_row(const ranks_candidates *c, int64_t b, int64_t u
     row.status = gumbel_summary_status(row.best);
     if (row.truncated && row.status == GUMBEL_ROW_EMPTY && !empty)
         row.status = GUMBEL_ROW_OK; /* drawn after truncation */
-    row.in_extra = row.status == GUMBEL_ROW_OK && row.truncated && row.leading.count > 0 &&
-                   gumbel_rules_need_mass(&row.rules, row.leading.at[0].value, &row.bound);
+    row.requires_masses = row.status == GUMBEL_ROW_OK && row.truncated && row.leading.count > 0 &&
+                          gumbel_rules_need_mass(&row.rules, row.leading.at[0].value, &row.bound);
     if (row.status == GUMBEL_ROW_OK && !row.truncated)
-        row.in_extra =
+        row.requires_masses =
             out->ranks || (c->rows.raw && out->logprobs && out->logprobs_of == GUMBEL_RAW);
     return row;
 }
 
-const ranks_row_extra *ranks_extra_of(const ranks_merged_extra *k, int32_t rank)
+const ranks_row_masses *ranks_get_row_masses(const ranks_merged_masses *k, int32_t rank)
 {
-    size_t each = ranks_extra_bytes(k->c);
-    return (const void *)(k->c->received_extra +
+    size_t each = ranks_count_masses_bytes(k->c);
+    return (const void *)(k->c->received_masses +
                           ((size_t)rank * (size_t)k->rows + (size_t)k->place) * each);
 }
 
-static int32_t find_token_rank(const ranks_merged_extra *k, int32_t s)
+static int32_t find_token_rank(const ranks_merged_masses *k, int32_t s)
 {
     int32_t above = 0;
     for (int32_t r = 0; r < k->c->draw->group->transport.ranks; r++)
-        above += ((const int32_t *)(ranks_extra_of(k, r) + 1))[s];
+        above += ((const int32_t *)(ranks_get_row_masses(k, r) + 1))[s];
     return above + 1;
 }
 
-static float find_token_logit(const ranks_merged_extra *k, int32_t s, int32_t id)
+static float find_token_logit(const ranks_merged_masses *k, int32_t s, int32_t id)
 {
     const gumbel_group *group = k->c->draw->group;
     int32_t samples = k->c->whole.sampling.num_samples, r = 0;
     while (id < group->shards[r].first_token ||
            id >= group->shards[r].first_token + group->shards[r].rows)
         r++;
-    return ((const float *)((const int32_t *)(ranks_extra_of(k, r) + 1) + samples))[s];
+    return ((const float *)((const int32_t *)(ranks_get_row_masses(k, r) + 1) + samples))[s];
 }
 
 /* ------------------------------------------------------------------------- the outputs ---- */
@@ -207,7 +207,7 @@ static void write_best(const ranks_candidates *c, const ranks_merged_row *row)
 }
 
 static void write_samples(const ranks_candidates *c, const ranks_merged_row *row,
-                          const ranks_merged_extra *extra, float lse)
+                          const ranks_merged_masses *masses, float lse)
 {
     const gumbel_output *out = c->draw->output;
     int32_t samples = c->whole.sampling.num_samples;
@@ -222,19 +222,19 @@ static void write_samples(const ranks_candidates *c, const ranks_merged_row *row
             above++;
         if (ok && out->logprobs_of == GUMBEL_RAW && out->logprobs)
             z = row->truncated ? read_logit(c, row, &row->leading.at[place])
-                               : find_token_logit(extra, s, best->best_id);
+                               : find_token_logit(masses, s, best->best_id);
         out->tokens[at] = ok ? best->best_id : -1;
         if (out->logprobs)
             out->logprobs[at] = ok ? gumbel_logprob(z, lse) : NAN;
         if (out->scores)
             out->scores[at] = ok ? best->best_score : NAN;
         if (out->ranks)
-            out->ranks[at] = !ok ? -1 : row->truncated ? above + 1 : find_token_rank(extra, s);
+            out->ranks[at] = !ok ? -1 : row->truncated ? above + 1 : find_token_rank(masses, s);
     }
 }
 
 int ranks_write_row(const ranks_candidates *c, ranks_merged_row *row,
-                    const ranks_merged_extra *extra)
+                    const ranks_merged_masses *masses)
 {
     const gumbel_output *out = c->draw->output;
     const gumbel_group *group = c->draw->group;
@@ -250,7 +250,7 @@ int ranks_write_row(const ranks_candidates *c, ranks_merged_row *row,
         if (row->truncated && row->leading.count == 0)
             return 0;
         if (row->truncated) {
-            row->kept = ranks_truncate_leading(&row->rules, &row->leading, extra->mass);
+            row->kept = ranks_truncate_leading(&row->rules, &row->leading, masses->mass);
             if (row->kept < 0)
                 return 0;
             gumbel_summaries_clear(row->best, c->whole.sampling.num_samples);
@@ -267,7 +267,7 @@ int ranks_write_row(const ranks_candidates *c, ranks_merged_row *row,
         lse = merge_raw_lse(c, row);
     if (ok && !raw)
         lse = gumbel_summary_lse(row->best);
-    write_samples(c, row, extra, lse);
+    write_samples(c, row, masses, lse);
     if (listed)
         write_top(c, row, c->sorted, lse);
     if (gumbel_output_has_best(out))

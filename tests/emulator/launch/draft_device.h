@@ -140,11 +140,11 @@ std::vector<uint32_t> make_allowed_mask(gumbel_device *device, gumbel_problem *q
     p.problem = *q;
     p.words = (q->vocab + 31) / 32;
     p.slices = (32 * p.words + CUDA_HISTORY_SLICE - 1) / CUDA_HISTORY_SLICE;
-    p.masked = (q->request & GUMBEL_REQUEST_MASK) != 0;
+    p.masked = (q->features & GUMBEL_FEATURE_MASK) != 0;
     std::vector<uint32_t> words((size_t)(q->batch * p.words));
     p.allowed = words.data();
     emulate_allow(p, &device_of(device)->random, device_of(device)->what);
-    q->request = (q->request & ~GUMBEL_REQUEST_ALLOWED) | GUMBEL_REQUEST_MASK;
+    q->features = (q->features & ~GUMBEL_FEATURE_ALLOWED) | GUMBEL_FEATURE_MASK;
     q->mask_by_row = 1;
     q->transforms.mask = {(const int32_t *)words.data(), p.words};
     return words;
@@ -155,7 +155,7 @@ void serve_rows(gumbel_device *device, const gumbel_problem *problem, cuda_reque
 {
     std::vector<uint32_t> words;
     p.problem = *problem;
-    if (p.problem.request & GUMBEL_REQUEST_ALLOWED)
+    if (p.problem.features & GUMBEL_FEATURE_ALLOWED)
         words = make_allowed_mask(device, &p.problem);
     p.parts = CUDA_REQUEST_CLUSTER;
     p.chunk = cuda_cluster_slice(p.problem.end_token);
@@ -221,7 +221,7 @@ emulated_device make_device(const gumbel_backend *backend)
 gumbel_backend make_backend()
 {
     gumbel_backend generated = {};
-    generated.supports = GUMBEL_REQUEST_END - 1;
+    generated.supports = GUMBEL_FEATURE_END - 1;
     generated.plan = plan_call;
     generated.sample = sample;
     generated.store_processed = process;

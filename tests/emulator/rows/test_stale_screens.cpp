@@ -115,7 +115,7 @@ bool draw_stale(emulated_launch &own, const gumbel_output &output, bool is_cut, 
     own.params.output = output;
     if (!is_cut)
         return emulate_screen(own.params, ctas, random, what, &listed);
-    own.params.problem.request |= gumbel_output_request(&output);
+    own.params.problem.features |= gumbel_output_features(&output);
     const gumbel_problem &q = own.params.problem;
     const int64_t stride = (q.vocab + 3) / 4 * 4;
     const void *logits = inside(f, NULL, (size_t)(q.batch * stride) * sizeof(float), 1);

@@ -37,7 +37,7 @@ __device__ __forceinline__ bool pivots_apply(const cuda_request_params &p, const
     const gumbel_output &out = p.output;
     const gumbel_problem &q = p.problem;
     const bool further = out.lse || out.logprobs || out.top_logprobs || out.ranks || out.kept ||
-                         (q.request & GUMBEL_REQUEST_TOP);
+                         (q.features & GUMBEL_FEATURE_TOP);
     return !p.processed && !p.partials && !further && q.sampling.num_samples == 1 &&
            !q.sampling.noise && !row.draw.greedy && !row.rules.exact;
 }

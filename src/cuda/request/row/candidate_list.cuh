@@ -93,7 +93,7 @@ struct row_reader {
             for (int i = 0; i < 4; i++)
                 l[i] = scaled.v[i];
         }
-        if (q.request & GUMBEL_REQUEST_TRANSFORMS)
+        if (q.features & GUMBEL_FEATURE_TRANSFORMS)
             edit_four(q, row.edits, token, end, l);
     }
 };

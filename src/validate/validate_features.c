@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "validate/validate_request.h"
+#include "validate/validate_features.h"
 
 #include "core/fail.h"
 #include "core/output.h"
@@ -9,51 +9,51 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-const char *gumbel_request_field(gumbel_request bit)
+const char *gumbel_feature_field(gumbel_feature bit)
 {
     switch (bit) {
-    case GUMBEL_REQUEST_MASK:
+    case GUMBEL_FEATURE_MASK:
         return "sampling.transforms.mask";
-    case GUMBEL_REQUEST_BANNED:
+    case GUMBEL_FEATURE_BANNED:
         return "sampling.transforms.banned";
-    case GUMBEL_REQUEST_BIAS:
+    case GUMBEL_FEATURE_BIAS:
         return "sampling.transforms.bias";
-    case GUMBEL_REQUEST_PENALTIES:
+    case GUMBEL_FEATURE_PENALTIES:
         return "sampling.transforms.repetition";
-    case GUMBEL_REQUEST_TRUNCATION:
+    case GUMBEL_FEATURE_TRUNCATION:
         return "sampling.truncation";
-    case GUMBEL_REQUEST_RANKS:
+    case GUMBEL_FEATURE_RANKS:
         return "output.ranks";
-    case GUMBEL_REQUEST_KEPT:
+    case GUMBEL_FEATURE_KEPT:
         return "output.kept";
-    case GUMBEL_REQUEST_TOP:
+    case GUMBEL_FEATURE_TOP:
         return "output.num_top";
-    case GUMBEL_REQUEST_RAW:
+    case GUMBEL_FEATURE_RAW:
         return "output.logprobs_of";
-    case GUMBEL_REQUEST_LOGITS:
+    case GUMBEL_FEATURE_LOGITS:
         return "output.top_logits";
-    case GUMBEL_REQUEST_GIVEN:
+    case GUMBEL_FEATURE_GIVEN:
         return "sampling.given";
-    case GUMBEL_REQUEST_ALLOWED:
+    case GUMBEL_FEATURE_ALLOWED:
         return "sampling.transforms.allowed";
-    case GUMBEL_REQUEST_BEST:
+    case GUMBEL_FEATURE_BEST:
         return "output.num_best";
-    case GUMBEL_REQUEST_END:
+    case GUMBEL_FEATURE_END:
         break;
     }
     return "sampling";
 }
 
-uint32_t gumbel_output_request(const gumbel_output *out)
+uint32_t gumbel_output_features(const gumbel_output *out)
 {
     int top = out->num_top > 0 && (out->top_ids || out->top_logprobs);
     int top_logprobs = out->num_top > 0 && out->top_logprobs;
     int raw = out->logprobs_of == GUMBEL_RAW && (out->logprobs || out->lse || top_logprobs);
-    return (uint32_t)((out->ranks ? GUMBEL_REQUEST_RANKS : 0) |
-                      (out->kept ? GUMBEL_REQUEST_KEPT : 0) | (top ? GUMBEL_REQUEST_TOP : 0) |
-                      (raw ? GUMBEL_REQUEST_RAW : 0) |
-                      (out->num_top > 0 && out->top_logits ? GUMBEL_REQUEST_LOGITS : 0) |
-                      (gumbel_output_has_best(out) ? GUMBEL_REQUEST_BEST : 0));
+    return (uint32_t)((out->ranks ? GUMBEL_FEATURE_RANKS : 0) |
+                      (out->kept ? GUMBEL_FEATURE_KEPT : 0) | (top ? GUMBEL_FEATURE_TOP : 0) |
+                      (raw ? GUMBEL_FEATURE_RAW : 0) |
+                      (out->num_top > 0 && out->top_logits ? GUMBEL_FEATURE_LOGITS : 0) |
+                      (gumbel_output_has_best(out) ? GUMBEL_FEATURE_BEST : 0));
 }
 
 /* Reads a row parameter with one value a row; `field` is its name in "sampling". */
@@ -76,16 +76,16 @@ static gumbel_status read_penalties(gumbel_problem *p, gumbel_error *error)
     int has_lists = t->prompt_tokens.offsets || t->output_tokens.offsets;
     if (t->history) {
         GUMBEL_REFUSE_IF(has_lists, error, "sampling.transforms.history",
-                         "penalties count a history or lists of tokens, not both");
+                         "penalties take a history or lists of tokens, not both");
         GUMBEL_FORWARD(gumbel_read_history(&p->history, t->history,
                                            gumbel_slot_count(&p->sampling.slots, p->batch),
                                            "sampling.transforms.history", error));
     }
     int penalties = t->repetition.data || t->frequency.data || t->presence.data;
     GUMBEL_REFUSE_IF(penalties && !t->history && !has_lists, error, "sampling.transforms.history",
-                     "penalties need a history or lists of tokens");
+                     "penalties require a history or lists of tokens");
     if (penalties)
-        p->request |= GUMBEL_REQUEST_PENALTIES;
+        p->features |= GUMBEL_FEATURE_PENALTIES;
     t->history = NULL;
     return GUMBEL_OK;
 }
@@ -104,13 +104,13 @@ static gumbel_status read_transforms(gumbel_problem *p, gumbel_error *error)
     GUMBEL_FORWARD(gumbel_check_lists(&t->banned, 0, "sampling.transforms.banned", error));
     GUMBEL_FORWARD(gumbel_check_lists(&t->bias, 1, "sampling.transforms.bias", error));
     if (t->mask.data)
-        p->request |= GUMBEL_REQUEST_MASK;
+        p->features |= GUMBEL_FEATURE_MASK;
     if (t->allowed.offsets)
-        p->request |= GUMBEL_REQUEST_ALLOWED;
+        p->features |= GUMBEL_FEATURE_ALLOWED;
     if (t->banned.offsets)
-        p->request |= GUMBEL_REQUEST_BANNED;
+        p->features |= GUMBEL_FEATURE_BANNED;
     if (t->bias.offsets)
-        p->request |= GUMBEL_REQUEST_BIAS;
+        p->features |= GUMBEL_FEATURE_BIAS;
     return read_penalties(p, error);
 }
 
@@ -124,17 +124,17 @@ static gumbel_status read_truncation(gumbel_problem *p, gumbel_error *error)
     READ_ROWS(t->top_k, "truncation.top_k");
     READ_ROWS(t->top_p, "truncation.top_p");
     GUMBEL_REFUSE_IF((int)t->order < 0 || t->order > GUMBEL_ORDER_JOINT_TEMPERATURE, error,
-                     "sampling.truncation.order", "order is %d, which no gumbel_order has",
+                     "sampling.truncation.order", "order is %d; it must be a gumbel_order",
                      (int)t->order);
     GUMBEL_REFUSE_IF((int)t->ties < 0 || t->ties > GUMBEL_TIES_EXACT, error,
-                     "sampling.truncation.ties", "ties is %d, which no gumbel_ties has",
+                     "sampling.truncation.ties", "ties is %d; it must be a gumbel_ties",
                      (int)t->ties);
     if (t->min_p.data || t->top_k.data || t->top_p.data)
-        p->request |= GUMBEL_REQUEST_TRUNCATION;
+        p->features |= GUMBEL_FEATURE_TRUNCATION;
     return GUMBEL_OK;
 }
 
-gumbel_status gumbel_read_request(gumbel_problem *p, gumbel_error *error)
+gumbel_status gumbel_read_features(gumbel_problem *p, gumbel_error *error)
 {
     if (p->sampling.transforms)
         GUMBEL_FORWARD(read_transforms(p, error));
@@ -168,8 +168,9 @@ static gumbel_status check_row_range(const gumbel_problem *p, const gumbel_row_f
         if (!(value >= allowed->low && value <= allowed->high)) {
             char field[64];
             snprintf(field, sizeof field, "sampling.%s[%" PRId64 "]", allowed->name, place);
-            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field, "it is %s; it must be %s",
-                               gumbel_format_float(value).text, allowed->text);
+            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field,
+                               "the value is %s; it must be %s", gumbel_format_float(value).text,
+                               allowed->text);
         }
     }
     return GUMBEL_OK;
@@ -213,14 +214,14 @@ static gumbel_status check_host_truncation(const gumbel_problem *p, gumbel_error
         if (k < 0) {
             char field[64];
             snprintf(field, sizeof field, "sampling.truncation.top_k[%" PRId64 "]", place);
-            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field, "it is %d; it must be >= 0",
+            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field, "top_k is %d; it must be >= 0",
                                (int)k);
         }
     }
     return GUMBEL_OK;
 }
 
-gumbel_status gumbel_check_host_request(const gumbel_problem *p, gumbel_error *error)
+gumbel_status gumbel_check_host_features(const gumbel_problem *p, gumbel_error *error)
 {
     GUMBEL_FORWARD(check_host_transforms(p, error));
     return check_host_truncation(p, error);
