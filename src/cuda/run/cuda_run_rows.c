@@ -132,7 +132,7 @@ gumbel_status cuda_run_two_pass(const cuda_job *job)
     p.part_results = job->workspace.part_results;
     p.candidates = job->workspace.candidates;
     GUMBEL_ASSERT(p.counters && p.part_results && (p.candidates || p.parts == 1));
-    return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->features, CUDA_REQUEST_THREADS,
+    return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->request, CUDA_REQUEST_THREADS,
                             CUDA_REQUEST_SHARED_BYTES, 1);
 }
 

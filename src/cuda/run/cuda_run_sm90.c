@@ -71,7 +71,7 @@ static gumbel_status prepare_launch(const cuda_job *job, int64_t first, int64_t 
     launch->width = cuda_sm90_width_for(hidden->rows);
     const int columns = cuda_sm90_widths[launch->width];
     p->tiles = (int32_t)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
-    p->offsets = cuda_sm90_ctas(columns, p->tiles, cuda_sm90_processors(cuda->multiprocessors));
+    p->parts = cuda_sm90_ctas(columns, p->tiles, cuda_sm90_processors(cuda->multiprocessors));
     p->stages =
         cuda_sm90_stages(columns, samples, p->problem.with_mass, p->logits_out && !p->also_draw);
     GUMBEL_ASSERT(p->tiles > 0 && hidden->rows <= columns && p->stages >= 1);
@@ -79,7 +79,7 @@ static gumbel_status prepare_launch(const cuda_job *job, int64_t first, int64_t 
     GUMBEL_ASSERT((size_t)p->parts * (size_t)hidden->rows * (size_t)samples <=
                   job->workspace.summaries_max);
     p->tag = cuda_new_tag(cuda);
-    launch->shape = (cuda_shape){p->offsets, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES,
+    launch->shape = (cuda_shape){p->parts, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES,
                                  CUDA_SM90_OVERLAPS(columns)};
     return encode_hidden(job, &launch->hidden, hidden, columns / CUDA_SM90_CLUSTER(columns));
 }
@@ -182,7 +182,7 @@ static cuda_screen_params get_screen_params(const cuda_job *job, int width)
                             .draws = (int32_t)draws,
                             .gamma = CUDA_SCREEN_GAMMA(q->hidden_size),
                             .planes = w->planes,
-                            .reaches = w->hidden_errors,
+                            .hidden_errors = w->hidden_errors,
                             .state = w->state,
                             .entries = w->entries,
                             .spread_hidden = w->spread,
