@@ -38,13 +38,14 @@
  * log-probabilities on a CPU, for summaries, or with given tokens. A call of the table also takes
  * the full pass if the screen is not known to be faster, for example if the batch is large.
  * gumbel_explain() reports whether a call uses the screen; if it does not, the text names the
- * feature that the screen does not support, or the limit that the call exceeds. The limits depend on
- * the device and may change between versions; tokens never depend on them.
+ * feature that the screen does not support, or the limit that the call exceeds. The limits depend
+ * on the device and may change between versions; tokens never depend on them.
  *
  * Fallback rows. On a CPU a row takes the full pass if it has too many candidates, if the bounds do
- * not determine its truncation, or if its logits are not finite. On CUDA one such row, or a truncated
- * row that may keep more tokens than the kernel holds (top_k above 64, or disabled), makes the whole
- * call take the full pass. The host does not wait, so gumbel_explain() cannot report this.
+ * not determine its truncation, or if its logits are not finite. On CUDA one such row, or a
+ * truncated row that may keep more tokens than the kernel holds (top_k above 64, or disabled),
+ * makes the whole call take the full pass. The host does not wait, so gumbel_explain() cannot
+ * report this.
  *
  * Stale weights. The weights must not change while their screen is used. If they change, by an
  * update in place or by NaN from a training step, the screen is stale. A draw with a stale screen

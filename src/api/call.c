@@ -106,8 +106,8 @@ gumbel_status gumbel_plan_call(const gumbel_device *device, const gumbel_problem
     return GUMBEL_OK;
 }
 
-/* Finds the largest workspace of all calls on `problem`: a draw with or without masses, summaries of a
- * shard, processed rows. */
+/* Finds the largest workspace of all calls on `problem`: a draw with or without masses, summaries
+ * of a shard, processed rows. */
 static gumbel_status find_max_workspace(const gumbel_device *device, const gumbel_problem *problem,
                                         size_t *bytes, gumbel_error *error)
 {

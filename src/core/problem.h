@@ -28,7 +28,7 @@ typedef enum gumbel_feature {
     GUMBEL_FEATURE_END = 1 << 13,
 } gumbel_feature;
 
-/* Features that change z alone. A shard can apply these; all others require the whole vocabulary. */
+/* Features that change z alone, which a shard can apply; others require the whole vocabulary. */
 #define GUMBEL_FEATURE_TRANSFORMS                                                                  \
     (GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_BANNED | GUMBEL_FEATURE_BIAS |                           \
      GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_ALLOWED)

@@ -77,8 +77,8 @@ typedef struct cpu_quantized_rows {
 /* Bytes of 16 rows and 64 columns of a screen; tiles of the same rows are contiguous. */
 #define CPU_SCREEN_TILE 1024
 
-/* The quantization step of a row whose largest |w| is `largest`, rounded up so that |q| <= 127. NaN if
- * `largest` is not finite. */
+/* The quantization step of a row whose largest |w| is `largest`, rounded up so that |q| <= 127. NaN
+ * if `largest` is not finite. */
 static inline float cpu_choose_screen_step(float largest)
 {
     float step = largest * (1.0f / 127.0f) * (1.0f + 0x1p-21f);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Kernel arguments of the rules REJECTION and BLOCK. Each row of both models is split into `parts`
- * ranges of tokens, one for each CTA. The first kernel sums the masses; for BLOCK a second one sums the residuals. The last
- * CTA of a request sets its verdicts. The last kernel finds the residual argmax of rows whose
- * verdict calls for one, and the last CTA of a request walks it. No CTA waits for another.
+ * ranges of tokens, one for each CTA. The first kernel sums the masses; for BLOCK a second one sums
+ * the residuals. The last CTA of a request sets its verdicts. The last kernel finds the residual
+ * argmax of rows whose verdict calls for one, and the last CTA of a request walks it. No CTA waits
+ * for another.
  */
 #ifndef GUMBEL_DRAFTS_RULE_PARAMS_H
 #define GUMBEL_DRAFTS_RULE_PARAMS_H

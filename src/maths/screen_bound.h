@@ -79,8 +79,8 @@ typedef struct gumbel_screen_hidden_error {
     float rounding;    /* gamma times the norm of h, for the rounding error of the full pass */
 } gumbel_screen_hidden_error;
 
-/* Computes the offsets for weights [rows, columns] in the CPU's layout, or in `layout`. Returns 0 on
- * overflow. */
+/* Computes the offsets for weights [rows, columns] in the CPU's layout, or in `layout`. Returns 0
+ * on overflow. */
 int gumbel_screen_find_offsets(int64_t rows, int64_t columns, gumbel_screen_offsets *offsets);
 int gumbel_screen_find_offsets_as(gumbel_screen_layout layout, int64_t rows, int64_t columns,
                                   gumbel_screen_offsets *offsets);

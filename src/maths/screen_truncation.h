@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Decides whether truncation keeps a token, from bounds of the row's values alone (docs/maths.md,
- * section 14). A screen gives bounds of the number and the mass of the tokens that precede it in the
- * row, sorted by larger value, then lower id.
+ * section 14). A screen gives bounds of the number and the mass of the tokens that precede it in
+ * the row, sorted by larger value, then lower id.
  */
 #ifndef GUMBEL_MATHS_SCREEN_TRUNCATION_H
 #define GUMBEL_MATHS_SCREEN_TRUNCATION_H
@@ -41,10 +41,10 @@ GUMBEL_INLINE gumbel_mass_bounds gumbel_bound_mass_sum(gumbel_wide lower, gumbel
     return sum;
 }
 
-/* Applies top_p to a token. a, `before`, is the mass of the tokens before it; r, `remaining`, is its
- * own mass and that of the tokens after it that top_p counts. The token is kept if
- * a < ceil(p (a + r)), roughly a (1 - p) < p r: a larger a can only remove the token, and a larger
- * r can only keep it. */
+/* Applies top_p to a token. a, `before`, is the mass of the tokens before it; r, `remaining`, is
+ * its own mass and that of the tokens after it that top_p counts. The token is kept if a < ceil(p
+ * (a + r)), roughly a (1 - p) < p r: a larger a can only remove the token, and a larger r can only
+ * keep it. */
 GUMBEL_INLINE gumbel_token_verdict gumbel_judge_top_p(float top_p, gumbel_mass_bounds before,
                                                       gumbel_mass_bounds remaining)
 {

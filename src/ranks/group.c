@@ -207,7 +207,8 @@ static gumbel_status exchange_shards(gumbel_group *group, const open_message *ow
         if (all[r].version != own->version || all[r].rank != r)
             return gumbel_fail(
                 error, GUMBEL_ERROR_GROUP, "transport",
-                "expected rank %d, but rank %d answered; all ranks must use one version of libgumbel and open the group with distinct ranks",
+                "expected rank %d, but rank %d answered; all ranks must use one version "
+                               "of libgumbel and open the group with distinct ranks",
                 (int)r, (int)all[r].rank);
         if (all[r].status != GUMBEL_OK)
             return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "rank %d: %s", (int)r,
@@ -254,8 +255,8 @@ static gumbel_group *allocate_group(const gumbel_transport *t, size_t frame_byte
     return group;
 }
 
-/* Connects ranks on GPUs by peer memory, or else by the transport's `stream_all_gather`. The decision
- * depends only on `all` and on exchanged results, so it is the same on all ranks. */
+/* Connects ranks on GPUs by peer memory, or else by the transport's `stream_all_gather`. The
+ * decision depends only on `all` and on exchanged results, so it is the same on all ranks. */
 static gumbel_status connect_devices(gumbel_group *group, const open_message *all,
                                      const gumbel_group_options *o, gumbel_error *error)
 {

@@ -43,7 +43,7 @@ static const char *refuse_top64(const gumbel_group *group, const gumbel_problem 
     if (!peers && group->transport.ranks > GUMBEL_PEERS_RANKS)
         return "there are more than 16 ranks";
     if (p->batch < (peers && keeps_few ? 1 : TOP64_ROWS_MIN))
-        return "fewer than 8 rows are faster as whole rows without peer memory, or with top_p alone";
+        return "fewer than 8 rows without peer memory, or with top_p alone, are faster whole";
     if (p->batch > GUMBEL_PEERS_CHOSEN_ROWS)
         return "there are more than 1024 rows";
     if (p->first_row != 0 || p->position_by_row || p->mask_by_row || p->list_of_row || p->with_path)

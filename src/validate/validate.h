@@ -10,8 +10,8 @@
 #include "validate/validate_lists.h"
 #include "validate/validate_features.h"
 
-/* Reads a head or logits, and the sampling parameters, into a problem. `layout` is the layout of the
- * device's screens, which determines the required size of the head's screen. */
+/* Reads a head or logits, and the sampling parameters, into a problem. `layout` is the layout of
+ * the device's screens, which determines the required size of the head's screen. */
 gumbel_status gumbel_read_head(gumbel_problem *problem, gumbel_screen_layout layout,
                                const gumbel_head *head, const gumbel_sampling *sampling,
                                gumbel_error *error);
@@ -39,8 +39,8 @@ gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *outpu
  * and lists of features; and that the stream is NULL. */
 gumbel_status gumbel_check_host_sampling(const gumbel_problem *problem, gumbel_error *error);
 
-/* Checks that a screen's memory is not NULL, is aligned, and has at least `required` bytes. `name` is
- * the screen's field, such as "head.screen". */
+/* Checks that a screen's memory is not NULL, is aligned, and has at least `required` bytes. `name`
+ * is the screen's field, such as "head.screen". */
 gumbel_status gumbel_check_screen_memory(const gumbel_screen *screen, size_t required,
                                          const char *name, gumbel_error *error);
 

@@ -265,8 +265,8 @@ static void path_is_needed(void **state)
 }
 
 /* The rounding error of computing a bound is below 2^-21 of step * unit * size * steps. No logit
- * reveals this part of `residual`, as the bound of the product's rounding leaves room for it; here a
- * twentieth of it is not enough. */
+ * reveals this part of `residual`, as the bound of the product's rounding leaves room for it; here
+ * a twentieth of it is not enough. */
 static void bounds_round_outward(void **state)
 {
     (void)state;

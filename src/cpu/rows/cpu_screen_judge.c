@@ -255,8 +255,8 @@ static top_p_base find_top_p_base(const cpu_judge_state *j, int known)
     return base;
 }
 
-/* The verdict of top_p from bounds of two masses: of the tokens before this one, and of the remaining
- * tokens of the base. */
+/* The verdict of top_p from bounds of two masses: of the tokens before this one, and of the
+ * remaining tokens of the base. */
 static gumbel_token_verdict compare_masses(const cpu_judge_state *j, int64_t token, float value,
                                            top_p_base base)
 {

@@ -244,7 +244,9 @@ static void add_products(gumbel_text *text, const cuda_device *cuda, const gumbe
         const cuda_product *other = &cuda_products[i];
         if (other == plan->product)
             break;
-        gumbel_text_add_refusal(text, &other->rung, required,
+        /* A product that cannot store logits would have to serve the whole call. */
+        int stores = (other->rung.supports & GUMBEL_CAPABILITY_PRODUCT) != 0;
+        gumbel_text_add_refusal(text, &other->rung, stores ? required : plan->required,
                                 other->refuses ? other->refuses(cuda, p) : "");
     }
     if (plan->rows) {

@@ -53,8 +53,8 @@ void ranks_leading_end(ranks_leading *leading, int32_t count);
 gumbel_wide ranks_sum_masses(const float *y, int64_t count, float factor, float bound,
                              float largest);
 
-/* Returns how many of the leading tokens `rules` keep; -1 if the tokens do not determine it. `mass` is
- * the sum that gumbel_rules_need_mass() requires. Fills in the masses of the tokens. */
+/* Returns how many of the leading tokens `rules` keep; -1 if the tokens do not determine it. `mass`
+ * is the sum that gumbel_rules_need_mass() requires. Fills in the masses of the tokens. */
 int32_t ranks_truncate_leading(const gumbel_rules *rules, ranks_leading *leading, gumbel_wide mass);
 
 /* Adds the draws of row b from the first `kept` leading tokens to summaries [S], and their mass to

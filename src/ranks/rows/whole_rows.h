@@ -34,7 +34,8 @@ gumbel_status ranks_make_shard_rows(const ranks_whole_rows *rows, gumbel_error *
 /* The shard as a problem of logits `values`, without features. */
 gumbel_problem ranks_shard_problem(const ranks_whole_rows *rows, const float *values);
 
-/* Gathers rows which[0 .. count - 1], in ascending order, and draws them. All ranks make the call. */
+/* Gathers rows which[0 .. count - 1], in ascending order, and draws them. All ranks make the call.
+ * */
 gumbel_status ranks_draw_gathered_rows(const ranks_whole_rows *rows, const int64_t *which,
                                        int64_t count, gumbel_error *error);
 

@@ -38,7 +38,8 @@ static void print_row(const screened_draw *d, int64_t row, int32_t token)
             found |= entries[i].token == (uint32_t)token;
         }
     printf(
-        "  row %lld: %d candidates of %u listed, the token is %s; again %u, ended %llu; hidden error: "
+        "  row %lld: %d candidates of %u listed, the token is %s; again %u, ended %llu; "
+           "hidden error: "
         "unit %g, outlier_sum %g, inlier_norm %g, residual %g, rounding %g\n",
         (long long)row, of_row, listed, found ? "among them" : "NOT among them", d->state.again,
         (unsigned long long)d->state.ended, (double)hidden_error.unit,

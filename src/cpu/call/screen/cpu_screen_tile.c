@@ -88,7 +88,8 @@ static void bound_block(const cpu_job *job, const cpu_scratch *scratch, block_ra
     }
 }
 
-/* Applies bias, scale and soft-cap to bounds, and adds `soft_cap_error` for the soft-cap's rounding error. */
+/* Applies bias, scale and soft-cap to bounds, and adds `soft_cap_error` for the soft-cap's rounding
+ * error. */
 static void cap_bounds(const cpu_screen *screen, const float *bias, int count, float soft_cap_error,
                        float *bounds)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * WHAT   the last kernel of a draw with a screen for truncated rows: truncates each row, draws from
- *        it and computes its other outputs. Its input is the scored tokens, which include all tokens
- *        that can affect the outputs. A row with too many scored tokens is a fallback row; all rows
- *        are fallback rows if the screen does not determine the call.
+ *        it and computes its other outputs, from the scored tokens, which include all tokens that
+ *        can affect the outputs. A row with too many scored tokens is a fallback row; all rows are
+ *        fallback rows if the screen does not determine the call.
  * COST   some 8 us of a CTA (request_shortlist.cuh).
  * MAP    one CTA a row, one or two tokens a thread.
  * SMEM   that of request_shared.cuh.

@@ -324,9 +324,9 @@ __device__ __forceinline__ void finish_group(const call &s, score_shared &shared
         write_best(s.call, i);
 }
 
-/* Computes a threshold of each row from the logits of the first pass: a value that at least k tokens
- * reach, where k is the row's CUDA_TRUNCATED_RANK. For all warps; one CTA of the group publishes the
- * values. Ends with a barrier. */
+/* Computes a threshold of each row from the logits of the first pass: a value that at least k
+ * tokens reach, where k is the row's CUDA_TRUNCATED_RANK. For all warps; one CTA of the group
+ * publishes the values. Ends with a barrier. */
 template <class call>
 __device__ __forceinline__ void find_min_logits(const call &s, score_shared &shared, int group,
                                                 bool publishes)

@@ -2,7 +2,8 @@
  *
  * Splits a hidden state into two planes of bytes, and computes the terms that the split adds to the
  * error bounds (docs/maths.md, section 14). A CTA splits a row, in four passes over it. Outliers
- * are elements above a limit. Any limit gives a valid bound; the least bound of three limits is used.
+ * are elements above a limit. Any limit gives a valid bound; the least bound of three limits is
+ * used.
  */
 #ifndef GUMBEL_CUDA_SCREEN_SPLIT_CUH
 #define GUMBEL_CUDA_SCREEN_SPLIT_CUH
