@@ -21,7 +21,7 @@
 #include <string.h>
 #include <time.h>
 
-#define V           151936
+#define V          151936
 #define ROWS_MAX   512
 #define ROUNDS_MAX 201
 

@@ -24,11 +24,11 @@
 #include <string.h>
 #include <time.h>
 
-#define V           151936
+#define V          151936
 #define BATCH_MAX  16
 #define ROUNDS_MAX 101
-#define SPOILT      5
-#define TABLE       65536
+#define SPOILT     5
+#define TABLE      65536
 
 typedef struct variant {
     const char *name;

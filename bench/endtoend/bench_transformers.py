@@ -34,7 +34,7 @@ WORKER_BYTES = 5 << 30  # memory of a process besides its weights: context, cach
 HERE = pathlib.Path(__file__).resolve().parent
 LEFT_OUT = "no time was left"
 PREPARING = 0.7  # fraction of the remaining time; a worker that takes longer is skipped
-MOST = 90  # seconds that a worker may measure
+SECONDS_MAX = 90  # seconds that a worker may measure
 
 
 class Worker:
@@ -181,7 +181,7 @@ class Bench:
             return True
         worker.send(measure=way, rounds=self.arguments.rounds or ROUNDS[way])
         try:
-            answer = worker.answer(min(MOST, self._seconds_left() + 10))
+            answer = worker.answer(min(SECONDS_MAX, self._seconds_left() + 10))
         except RuntimeError as error:
             self.skip_ways(worker.place, ways, str(error))
             return False

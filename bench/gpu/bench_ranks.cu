@@ -139,7 +139,8 @@ static void gather_logits(const ranks_bench &b, int64_t B)
             &one, b.weight, CUDA_R_16BF, int(b.of.hidden), b.hidden, CUDA_R_16BF, int(b.of.hidden),
             &zero, b.product, CUDA_R_16BF, int(b.rows), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     size_t bytes = size_t(B) * size_t(b.of.vocab / 64 / b.transport.ranks * 64) * 2;
-    if (b.transport.queue(b.transport.context, b.stream, b.product, b.gathered, bytes, 0, why)) {
+    if (b.transport.stream_all_gather(b.transport.context, b.stream, b.product, b.gathered, bytes,
+                                      0, why)) {
         fprintf(stderr, "%s\n", why);
         exit(1);
     }
@@ -212,8 +213,8 @@ static void measure_parts(const ranks_bench &b, int64_t B, int rank)
         CHECKED(gumbel_partial, b.gpu, b.stream, &head, &sampling, own, workspace, bytes, &error);
     };
     auto gather = [&] {
-        if (b.transport.queue(b.transport.context, b.stream, own, all, size_t(B) * sizeof *own, 0,
-                              why)) {
+        if (b.transport.stream_all_gather(b.transport.context, b.stream, own, all,
+                                          size_t(B) * sizeof *own, 0, why)) {
             fprintf(stderr, "%s\n", why);
             exit(1);
         }

@@ -9,7 +9,7 @@
 #include "report.h"
 #include "source.h"
 
-enum { MAX_ROWS = 16, MAX_STEPS = 32 };
+enum { ROWS_MAX = 16, MAX_STEPS = 32 };
 
 /* Hidden states of `steps` steps of `rows` rows, step by step: [steps, rows, D]. */
 struct step_states {
@@ -47,7 +47,7 @@ static struct step_states gather_states(decoder *model, const struct written_tex
 {
     struct step_states states = {
         .steps = MAX_STEPS,
-        .rows = texts->samples < MAX_ROWS ? texts->samples : MAX_ROWS,
+        .rows = texts->samples < ROWS_MAX ? texts->samples : ROWS_MAX,
         .width = decoder_describe(model)->hidden_size,
     };
     float *text = require_memory("hidden states", states.steps * states.width, sizeof *text);
@@ -136,10 +136,10 @@ static void compare_routes(decoder *model, gumbel_device *device, const struct s
     const struct source all = source_from_head(hidden, decoder_head(model));
     const struct source first = source_rows(&all, 0, states->rows);
     const int64_t logits = states->rows * source_vocab(&all);
-    static const double uniforms[MAX_ROWS] = {0.5, 0.25, 0.75, 0.125, 0.625, 0.375, 0.875, 0.0625,
+    static const double uniforms[ROWS_MAX] = {0.5, 0.25, 0.75, 0.125, 0.625, 0.375, 0.875, 0.0625,
                                               0.5, 0.25, 0.75, 0.125, 0.625, 0.375, 0.875, 0.0625};
-    int32_t tokens[MAX_ROWS];
-    float logprobs[MAX_ROWS];
+    int32_t tokens[ROWS_MAX];
+    float logprobs[ROWS_MAX];
     float *exact = require_memory("logits", logits, sizeof(float));
     const gumbel_device_info info = describe_device(device);
     struct timing timing = {

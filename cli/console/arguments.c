@@ -11,10 +11,10 @@
 #include "suggest.h"
 
 enum {
-    MAX_OPTIONS = 80,     /* of a command, headings and the common ones included */
+    OPTIONS_MAX = 80,     /* of a command, headings and the common ones included */
     FIRST_KEY = 256,      /* keys of options without a letter, above all letters */
-    MAX_FIELD_BYTES = 64, /* "--" and a name */
-    MAX_DOC_BYTES = 4096, /* text of --help before and after the options */
+    FIELD_BYTES_MAX = 64, /* "--" and a name */
+    DOC_BYTES_MAX = 4096, /* text of --help before and after the options */
 };
 
 static void read_isa(const char *field, const char *text, void *into)
@@ -47,8 +47,8 @@ static const struct argument help_option = {
 
 /* Argp's form of all tables, and the argument of each of its options. */
 struct parsing {
-    struct argp_option options[MAX_OPTIONS];
-    const struct argument *arguments[MAX_OPTIONS];
+    struct argp_option options[OPTIONS_MAX];
+    const struct argument *arguments[OPTIONS_MAX];
     int count;
     int group;
     const struct command_line *line;
@@ -61,8 +61,8 @@ static void add_arguments(struct parsing *parsing, const struct argument *argume
     for (const struct argument *next = arguments; next->help; next++) {
         struct argp_option *option = &parsing->options[parsing->count];
 
-        if (parsing->count >= MAX_OPTIONS - 2) {
-            fail(next->help, "the command has more than %d options", MAX_OPTIONS);
+        if (parsing->count >= OPTIONS_MAX - 2) {
+            fail(next->help, "the command has more than %d options", OPTIONS_MAX);
         }
         parsing->group += !next->name;
         *option = (struct argp_option){
@@ -90,7 +90,7 @@ static void append_text(const char *field, const char *text, struct text_list *l
 static void store_value(const struct argument *argument, const char *text, void *options)
 {
     void *into = (char *)options + argument->offset;
-    char field[MAX_FIELD_BYTES];
+    char field[FIELD_BYTES_MAX];
 
     snprintf(field, sizeof field, "--%s", argument->name);
     switch (argument->kind) {
@@ -134,7 +134,7 @@ static _Noreturn void reject_long_option(const struct parsing *parsing, const ch
     const size_t size = strcspn(text + 2, "=");
     struct suggestion suggestion = {.given = text + 2, .size = size};
     const struct argp_option *match = NULL;
-    char field[MAX_FIELD_BYTES], candidates[256] = "";
+    char field[FIELD_BYTES_MAX], candidates[256] = "";
     size_t used = 0;
     int matches = 0;
 
@@ -250,7 +250,7 @@ static bool has_option(const char *option)
 /* The text of --help: `doc`, the options, the examples. */
 static const char *compose_doc(const struct command_line *line)
 {
-    static char doc[MAX_DOC_BYTES];
+    static char doc[DOC_BYTES_MAX];
 
     snprintf(doc, sizeof doc, "%s%s%s", line->doc, line->examples ? "\vExamples:\n" : "",
              line->examples ? line->examples : "");
@@ -264,7 +264,7 @@ void parse_arguments(const struct command_line *line, int argc, char **argv, voi
                               .parser = parse_option,
                               .args_doc = line->operand.name,
                               .doc = compose_doc(line)};
-    char name[MAX_FIELD_BYTES];
+    char name[FIELD_BYTES_MAX];
 
     parsing->line = line;
     parsing->into = options;

@@ -10,23 +10,23 @@
 #include "device_memory.h"
 #include "options.h"
 
-enum { MAX_ROWS = GENERATE_GROUP, MAX_TOP = MAX_ROWS * 128 };
+enum { ROWS_MAX = GENERATE_GROUP, MAX_TOP = ROWS_MAX * 128 };
 
 /* The row parameters of a step, copied to the GPU at once. */
 struct step_input {
-    uint64_t seed[MAX_ROWS];
-    float temperature[MAX_ROWS];
-    uint64_t position[MAX_ROWS];
-    uint32_t first_sample[MAX_ROWS];
+    uint64_t seed[ROWS_MAX];
+    float temperature[ROWS_MAX];
+    uint64_t position[ROWS_MAX];
+    uint32_t first_sample[ROWS_MAX];
 };
 
 /* The results of a step, copied to the host at once; ranks, kept and top tokens if requested. */
 struct step_output {
-    int32_t tokens[MAX_ROWS];
-    float logprobs[MAX_ROWS];
-    int32_t status[MAX_ROWS];
-    int32_t ranks[MAX_ROWS];
-    int32_t kept[MAX_ROWS];
+    int32_t tokens[ROWS_MAX];
+    float logprobs[ROWS_MAX];
+    int32_t status[ROWS_MAX];
+    int32_t ranks[ROWS_MAX];
+    int32_t kept[ROWS_MAX];
     int32_t top_ids[MAX_TOP];
     float top_logprobs[MAX_TOP];
 };
@@ -36,7 +36,7 @@ struct cuda_head {
     gumbel_tensor weight;            /* on the GPU, as the next pointers */
     const void *draft_weight;        /* a copy of the draft head's weights; or NULL */
     const void *draft_weight_source; /* the original of `draft_weight`, in host memory */
-    float *hidden;                   /* [MAX_ROWS, D] */
+    float *hidden;                   /* [ROWS_MAX, D] */
     struct step_input *input;        /* [1] */
     struct step_output *output;      /* [1] */
     void *workspace;
@@ -52,7 +52,7 @@ struct cuda_head *cuda_head_new(gumbel_device *device, gumbel_tensor weight)
     *copy = (struct cuda_head){
         .device = device,
         .weight = device_memory_copy_tensor(weight),
-        .hidden = device_memory_new(MAX_ROWS * (size_t)weight.cols * sizeof *copy->hidden),
+        .hidden = device_memory_new(ROWS_MAX * (size_t)weight.cols * sizeof *copy->hidden),
         .input = device_memory_new(sizeof *copy->input),
         .output = device_memory_new(sizeof *copy->output),
     };

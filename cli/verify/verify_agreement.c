@@ -6,18 +6,18 @@
 #include "report.h"
 #include "verify.h"
 
-enum { MAX_ROWS = 8, MAX_SAMPLES = 16 };
+enum { ROWS_MAX = 8, MAX_SAMPLES = 16 };
 
 /* The arguments and outputs of a call for some rows. */
 struct draws {
     int64_t rows;
     int32_t samples;
-    uint64_t seeds[MAX_ROWS];
-    int32_t tokens[MAX_ROWS * MAX_SAMPLES];
-    float logprobs[MAX_ROWS * MAX_SAMPLES];
-    float scores[MAX_ROWS * MAX_SAMPLES];
-    float lse[MAX_ROWS];
-    int32_t status[MAX_ROWS];
+    uint64_t seeds[ROWS_MAX];
+    int32_t tokens[ROWS_MAX * MAX_SAMPLES];
+    float logprobs[ROWS_MAX * MAX_SAMPLES];
+    float scores[ROWS_MAX * MAX_SAMPLES];
+    float lse[ROWS_MAX];
+    int32_t status[ROWS_MAX];
 };
 
 static struct draws new_draws(const struct verify_input *input, int64_t first, int64_t rows,
@@ -179,7 +179,7 @@ void verify_agreement(const struct verify_input *input, struct verdicts *verdict
     const int64_t vocab = source_vocab(&input->source);
     const int64_t width = source_hidden_size(&input->source) + 1;
     const int64_t batch = source_batch(&input->source);
-    const int64_t fitting = clamp_value((1 << 28) / vocab / width, 1, MAX_ROWS);
+    const int64_t fitting = clamp_value((1 << 28) / vocab / width, 1, ROWS_MAX);
     const int64_t rows = fitting < batch ? fitting : batch;
     const int64_t first = clamp_value(input->row, 0, batch - rows);
     const int32_t samples = (int32_t)clamp_value((1 << 23) / vocab / rows, 2, MAX_SAMPLES);

@@ -150,16 +150,17 @@ typedef struct gumbel_transport {
     void *context;                  /* passed to all functions */
     /* Queues an all-gather of device memory on `stream`, and returns 0 without waiting for it.
      * NULL: not supported. */
-    gumbel_all_gather queue;
+    gumbel_all_gather stream_all_gather;
     /* Waits for all work queued on `stream`, at most timeout_ms, and returns 0. On a time-out the
-     * function aborts pending exchanges and returns another value. NULL without `queue`. */
+     * function aborts pending exchanges and returns another value. NULL if stream_all_gather is
+     * NULL. */
     int (*wait)(void *context, void *stream, int64_t timeout_ms, char *why);
-    /* A host collective: an all-gather of device memory that is complete when the function returns
-     * 0. `stream` is NULL, and `send` may be receive + rank * bytes. A thread of the group calls
-     * the function, in the same order on all ranks, while kernels queued on the caller's stream
-     * wait for the result. The function must therefore use a communicator of its own, and must not
+    /* An all-gather of device memory that is complete when the function returns 0. `stream` is
+     * NULL, and `send` may be receive + rank * bytes. A thread of the group calls the function, in
+     * the same order on all ranks, while kernels queued on the caller's stream wait for the result:
+     * a host collective. The function must therefore use a communicator of its own, and must not
      * wait for any stream of the caller. NULL: not supported. */
-    gumbel_all_gather aside;
+    gumbel_all_gather blocking_all_gather;
 } gumbel_transport;
 
 /* gumbel_nccl_transport(): make a transport over an NCCL communicator, on the communicator's GPU.
@@ -199,7 +200,7 @@ typedef struct gumbel_group gumbel_group;
  * them. */
 typedef enum gumbel_peer_memory {
     GUMBEL_PEERS_OFF = 0,
-    GUMBEL_PEERS_ALLOW = 1,   /* if all ranks support it; else the transport's `queue` */
+    GUMBEL_PEERS_ALLOW = 1, /* if all ranks support it; else the transport's `stream_all_gather` */
     GUMBEL_PEERS_REQUIRE = 2, /* GUMBEL_ERROR_UNSUPPORTED on all ranks if one does not */
 } gumbel_peer_memory;
 #define GUMBEL_PEERS_MAX 16

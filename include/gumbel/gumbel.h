@@ -145,11 +145,11 @@ extern "C" {
 
 /* Limits of calls. */
 #define GUMBEL_WORKSPACE_ALIGNMENT 64    /* bytes */
-#define GUMBEL_SAMPLES_MAX        65536 /* largest S */
-#define GUMBEL_TOP_MAX            128   /* largest num_top */
-#define GUMBEL_BEST_MAX           16    /* largest num_best */
-#define GUMBEL_PARTS_MAX          65536 /* largest `parts` of gumbel_finish() */
-#define GUMBEL_COUNT_MAX          65535 /* largest count that a history keeps */
+#define GUMBEL_SAMPLES_MAX         65536 /* largest S */
+#define GUMBEL_TOP_MAX             128   /* largest num_top */
+#define GUMBEL_BEST_MAX            16    /* largest num_best */
+#define GUMBEL_PARTS_MAX           65536 /* largest `parts` of gumbel_finish() */
+#define GUMBEL_COUNT_MAX           65535 /* largest count that a history keeps */
 
 #define GUMBEL_SAME INT64_C(-1) /* a stride: one value, or one mask, serves all rows */
 /* Returns the GUMBEL_VERSION of the linked library. since 0.1 */

@@ -19,32 +19,33 @@
  *     head.screen = screen; // gumbel_sample() of this head uses the screen whenever it can
  *     check(gumbel_sample(device, NULL, &head, &how, &out, workspace, size, &error));
  *
- * Calls that use a screen
+ * Calls that may use a screen
  *
  *   property     CPU                               CUDA, capability 9.0 (Hopper)
- *   batch        any                               at most 64 draws (B * S)
  *   dtypes       any                               bfloat16 or float16
  *   draws        greedy, seeded, samples,          greedy, seeded, samples; given noise only with
  *                given noise                       truncation
  *   transforms   all                               mask and allowed
  *   head         scale, soft-cap, bias, shards     positive scale; shards with a first_token that
  *                drawn alone                       is a multiple of 64
- *   truncation   min_p, top_k, top_p, any order    top_k of 1 to 64, alone or with min_p and with
- *                                                  top_p of its survivors, in any such order; at
- *                                                  most 32 rows, with any number of samples
+ *   truncation   min_p, top_k, top_p, any order    top_k alone, or with min_p and with top_p of its
+ *                                                  survivors, in any such order
  *   outputs      tokens, scores, status            tokens, scores, status; with truncation also
  *                                                  log-probabilities, ranks, kept and top_ids
  *   drafts       GUMBEL_RULE_COUPLED               GUMBEL_RULE_COUPLED
  *
- * Every other call takes the full pass as if there were no screen: for example, a call for
- * log-probabilities on a CPU, for summaries, or with given tokens. A call also takes the full pass
- * if a screen is not known to be faster: on a CPU with many rows or draws, on CUDA with a small
- * head or, with truncation, a large D. gumbel_explain() reports what a call uses.
+ * All other calls take the full pass, as if there were no screen: for example, a call for
+ * log-probabilities on a CPU, for summaries, or with given tokens. A call of the table also takes
+ * the full pass if the screen is not known to be faster, for example if the batch is large.
+ * gumbel_explain() reports whether a call uses the screen; if it does not, the text names the
+ * feature that the screen does not support, or the limit that the call exceeds. The limits depend
+ * on the device and may change between versions; tokens never depend on them.
  *
- * Fallback. On a CPU a single row takes the full pass if it has too many candidates, if the bounds
- * do not determine its truncation, or if its logits are not finite. On CUDA one such row, or one
- * whose top_k is larger than 64 or absent, makes the whole call take the full pass; the host does
- * not wait.
+ * Fallback rows. On a CPU a row takes the full pass if it has too many candidates, if the bounds do
+ * not determine its truncation, or if its logits are not finite. On CUDA one such row, or a
+ * truncated row that may keep more tokens than the kernel holds (top_k above 64, or disabled),
+ * makes the whole call take the full pass. The host does not wait, so gumbel_explain() cannot
+ * report this.
  *
  * Stale weights. The weights must not change while their screen is used. If they change, by an
  * update in place or by NaN from a training step, the screen is stale. A draw with a stale screen

@@ -138,8 +138,8 @@ class Group:
             destroy_transport(self._transport)
             raise
         self._calls = self._prepared = 0
-        has_side_channel = self._device != "cpu" and bool(self._transport.side_channel)
-        self._may_need_host = has_side_channel and peer_memory != "require"
+        has_blocking_gather = self._device != "cpu" and bool(self._transport.blocking_all_gather)
+        self._may_need_host = has_blocking_gather and peer_memory != "require"
         error, opened = _abi.Error(), open_device(self._device, isa, threads)
         status = _lib.gumbel_group_open(self._transport, opened, options, self._group, error)
         if status != _abi.OK:

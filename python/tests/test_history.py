@@ -158,7 +158,7 @@ def test_invalid_arguments_are_named():
         (
             {"history": gumbel.History(B, V), "output_tokens": [1], "presence_penalty": 1},
             ValueError,
-            "history: penalties count a history or lists of tokens, not both",
+            "history: penalties take a history or lists of tokens, not both",
         ),
     ],
 )

@@ -37,18 +37,18 @@ gumbel_status gumbel_read_call_of_logits(gumbel_problem *problem, const gumbel_d
 gumbel_status gumbel_check_supported(const gumbel_device *device, const gumbel_problem *problem,
                                      gumbel_error *error)
 {
-    uint32_t missing = problem->request & ~device->backend->supports;
-    int best = (problem->request & GUMBEL_FEATURE_BEST) != 0;
+    uint32_t missing = problem->features & ~device->backend->supports;
+    int best = (problem->features & GUMBEL_FEATURE_BEST) != 0;
     GUMBEL_REFUSE_IF(best && problem->sampling.num_samples != 1, error, "output.num_best",
-                     "the best scores are those of one draw, and num_samples is %d",
+                     "num_samples is %d; best scores are supported for num_samples = 1 only",
                      (int)problem->sampling.num_samples);
-    GUMBEL_REFUSE_IF(best && problem->request & GUMBEL_FEATURE_GIVEN, error, "output.num_best",
-                     "given tokens are not drawn");
+    GUMBEL_REFUSE_IF(best && problem->features & GUMBEL_FEATURE_GIVEN, error, "output.num_best",
+                     "best scores are not supported with given tokens");
     if (missing == 0)
         return GUMBEL_OK;
     return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED,
                        gumbel_feature_field((gumbel_feature)(missing & -missing)),
-                       "it is not supported on this device");
+                       "this device does not support the field");
 }
 
 /* Reads and checks limits; num_samples = 0 becomes 1. */
@@ -71,7 +71,7 @@ static gumbel_status read_limits(gumbel_limits *into, const gumbel_limits *limit
                      "requests is %d; it must be 0 or 1", (int)into->requests);
     GUMBEL_REFUSE_IF(into->screens < 0 || into->screens > 1, error, "limits.screens",
                      "screens is %d; it must be 0 or 1", (int)into->screens);
-    GUMBEL_REFUSE_IF(into->reserved, error, "limits.reserved", "it is not 0");
+    GUMBEL_REFUSE_IF(into->reserved, error, "limits.reserved", "reserved is not 0");
     GUMBEL_REFUSE_IF(into->vocab_size < into->requests || into->vocab_size > INT64_C(1) << 31,
                      error, "limits.vocab_size",
                      "vocab_size is %" PRId64 "; it must be in 1..2^31, or 0 without requests",
@@ -106,10 +106,10 @@ gumbel_status gumbel_plan_call(const gumbel_device *device, const gumbel_problem
     return GUMBEL_OK;
 }
 
-/* The largest workspace of all calls on `problem`: a draw with or without masses, a summary of a
- * part, processed rows. */
-static gumbel_status size_of_any_call(const gumbel_device *device, const gumbel_problem *problem,
-                                      size_t *bytes, gumbel_error *error)
+/* Finds the largest workspace of all calls on `problem`: a draw with or without masses, summaries
+ * of a shard, processed rows. */
+static gumbel_status find_max_workspace(const gumbel_device *device, const gumbel_problem *problem,
+                                        size_t *bytes, gumbel_error *error)
 {
     const struct {
         uint64_t purpose;
@@ -118,7 +118,7 @@ static gumbel_status size_of_any_call(const gumbel_device *device, const gumbel_
         {0, 0, 1},
         {0, 1, 1},
         {GUMBEL_CAPABILITY_SUMMARIES, 1,
-         !(problem->request & (GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_GIVEN))},
+         !(problem->features & (GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_GIVEN))},
         {GUMBEL_CAPABILITY_ROWS, 0, problem->hidden_size == 0},
     };
     gumbel_problem call = *problem;
@@ -128,7 +128,7 @@ static gumbel_status size_of_any_call(const gumbel_device *device, const gumbel_
             gumbel_plan plan;
             call.with_mass = purposes[i].with_mass;
             if (purposes[i].purpose == GUMBEL_CAPABILITY_ROWS)
-                call.request &= ~(uint32_t)GUMBEL_FEATURE_GIVEN;
+                call.features &= ~(uint32_t)GUMBEL_FEATURE_GIVEN;
             GUMBEL_FORWARD(gumbel_plan_call(device, &call, purposes[i].purpose, &plan, error));
             *bytes = plan.workspace_bytes > *bytes ? plan.workspace_bytes : *bytes;
         }
@@ -143,13 +143,13 @@ static gumbel_status read_call(gumbel_problem *problem, const gumbel_device *dev
 {
     gumbel_output out;
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
-    GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
+    GUMBEL_REFUSE_IF(!head == !logits, error, "head", "set either head or logits, and not both");
     GUMBEL_FORWARD(
         head ? gumbel_read_head(problem, device->backend->screen_layout, head, sampling, error)
              : gumbel_read_logits(problem, logits, sampling, error));
     if (output) {
         GUMBEL_FORWARD(gumbel_read_output(&out, output, 0, error));
-        problem->request |= gumbel_output_features(&out);
+        problem->features |= gumbel_output_features(&out);
         problem->with_mass = out.lse || out.logprobs;
     }
     return gumbel_check_supported(device, problem, error);
@@ -164,7 +164,7 @@ gumbel_status gumbel_workspace_size(const gumbel_device *device, const gumbel_he
     GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
     GUMBEL_FORWARD(read_call(&problem, device, head, logits, sampling, output, error));
     if (!output)
-        return size_of_any_call(device, &problem, bytes, error);
+        return find_max_workspace(device, &problem, bytes, error);
     GUMBEL_FORWARD(gumbel_plan_call(device, &problem, 0, &plan, error));
     *bytes = plan.workspace_bytes;
     return GUMBEL_OK;
@@ -185,7 +185,7 @@ gumbel_status gumbel_explain(const gumbel_device *device, const gumbel_head *hea
         text[0] = '\0';
     GUMBEL_FORWARD(device->backend->explain(device, &problem, &into, error));
     if (problem.screen && !device->backend->screen_prepare)
-        gumbel_text_add(&into, "screen: not used, as this device draws without\n");
+        gumbel_text_add(&into, "screen: not used, as the device does not support screens\n");
     return GUMBEL_OK;
 }
 

@@ -9,7 +9,7 @@
 #include "core/rungs/rung.h"
 #include "core/workspace.h"
 
-/* Validates a call into a problem; the caller adds the request bits of its outputs. */
+/* Validates a call into a problem; the caller adds the features of its outputs. */
 gumbel_status gumbel_read_call_of_head(gumbel_problem *problem, const gumbel_device *device,
                                        void *stream, const gumbel_head *head,
                                        const gumbel_sampling *sampling, gumbel_error *error);
@@ -17,11 +17,11 @@ gumbel_status gumbel_read_call_of_logits(gumbel_problem *problem, const gumbel_d
                                          void *stream, const gumbel_logits *logits,
                                          const gumbel_sampling *sampling, gumbel_error *error);
 
-/* Returns an error that names the field of a request bit that the device does not support. */
+/* Returns an error that names the field of a feature that the device does not support. */
 gumbel_status gumbel_check_supported(const gumbel_device *device, const gumbel_problem *problem,
                                      gumbel_error *error);
 
-/* Plans a call on `problem`, whose request and with_mass are complete, for slices of at most
+/* Plans a call on `problem`, whose features and with_mass are complete, for slices of at most
  * gumbel_slice_rows_max() rows. `purpose`: see gumbel_backend.plan. A batch of 0 takes 0 bytes. */
 gumbel_status gumbel_plan_call(const gumbel_device *device, const gumbel_problem *problem,
                                uint64_t purpose, gumbel_plan *plan, gumbel_error *error);

@@ -16,7 +16,7 @@ gumbel_status gumbel_open(const gumbel_device_options *options, gumbel_device **
         return cuda_open(&o, device, error);
     if (o.device && strcmp(o.device, "cpu") != 0)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.device",
-                           "device '%.64s' is none of cpu, cuda:0, cuda:1, ...", o.device);
+                           "device is '%.64s'; it must be cpu, cuda:0, cuda:1, ...", o.device);
     return cpu_open(&o, device, error);
 }
 

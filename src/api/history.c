@@ -19,7 +19,7 @@ static gumbel_status read_history(gumbel_history *into, const gumbel_device *dev
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     if (!device->backend->history_start || !device->backend->history_update)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device",
-                           "it does not support histories");
+                           "the device does not support histories");
     GUMBEL_REFUSE_IF(batch < 0 || batch > GUMBEL_SIZE_END, error, "batch",
                      "batch is %" PRId64 "; it must be in 0..2^40", batch);
     GUMBEL_FORWARD(gumbel_check_slots(slots, "slots", error));
@@ -83,7 +83,8 @@ gumbel_status gumbel_history_update(gumbel_device *device, void *stream,
     GUMBEL_REFUSE_IF(token_stride < 0 || __builtin_mul_overflow(batch, token_stride, &elements) ||
                          elements > INT64_MAX / (int64_t)sizeof *tokens,
                      error, "token_stride",
-                     "stride is %" PRId64 "; it must be >= 0, and the tokens fit in memory",
+                     "token_stride is %" PRId64
+                     "; it must be >= 0, and the tokens must fit in memory",
                      token_stride);
     if (batch == 0)
         return GUMBEL_OK;

@@ -50,12 +50,14 @@ gumbel_status gumbel_prepare_noise(gumbel_device *device, void *stream,
     GUMBEL_FORWARD(gumbel_read_noise(&problem, sampling, batch, first_token, count, error));
     problem.stream = stream;
     GUMBEL_REFUSE_IF(stride < count, error, "noise_stride",
-                     "stride is %" PRId64 ", less than %" PRId64 " tokens", stride, count);
+                     "noise_stride is %" PRId64 "; it must be at least %" PRId64
+                     ", the number of tokens",
+                     stride, count);
     GUMBEL_REFUSE_IF(
         __builtin_mul_overflow(batch * problem.sampling.num_samples, stride, &elements) ||
             elements > INT64_MAX / (int64_t)sizeof(float),
         error, "noise_stride",
-        "[%" PRId64 ", %d] with stride %" PRId64 " is larger than any memory", batch,
+        "noise [%" PRId64 ", %d] with stride %" PRId64 " is larger than any memory", batch,
         (int)problem.sampling.num_samples, stride);
     GUMBEL_REFUSE_IF(!noise && batch > 0 && count > 0, error, "noise", "noise is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(noise, sizeof *noise, "noise", error));

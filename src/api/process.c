@@ -20,7 +20,8 @@ static gumbel_status check_output_rows(const gumbel_problem *p, const float *out
 {
     int64_t elements;
     GUMBEL_REFUSE_IF(stride < p->vocab, error, "stride",
-                     "stride is %" PRId64 ", less than %" PRId64 " tokens", stride, p->vocab);
+                     "stride is %" PRId64 "; it must be at least %" PRId64 ", the number of tokens",
+                     stride, p->vocab);
     GUMBEL_REFUSE_IF(__builtin_mul_overflow(p->batch, stride, &elements) ||
                          elements > INT64_MAX / (int64_t)sizeof *out,
                      error, "stride",
@@ -31,7 +32,7 @@ static gumbel_status check_output_rows(const gumbel_problem *p, const float *out
     const gumbel_tensor *l = &p->logits;
     GUMBEL_REFUSE_IF(out && out == l->data && (l->dtype != GUMBEL_FLOAT32 || l->stride != stride),
                      error, name,
-                     "it is the logits themselves, which must then be float32 at the same stride");
+                     "output in place of the logits requires float32 logits of the same stride");
     return GUMBEL_OK;
 }
 
@@ -41,7 +42,7 @@ static gumbel_status run_row_call(gumbel_device *device, gumbel_problem *problem
                                   size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_plan plan;
-    problem->request &= ~(uint32_t)GUMBEL_FEATURE_GIVEN;
+    problem->features &= ~(uint32_t)GUMBEL_FEATURE_GIVEN;
     GUMBEL_FORWARD(gumbel_check_supported(device, problem, error));
     stride = stride ? stride : problem->vocab;
     GUMBEL_FORWARD(check_output_rows(problem, out, stride, name, error));

@@ -28,7 +28,7 @@ static gumbel_status sample_problem(gumbel_device *device, gumbel_problem *probl
     gumbel_output out;
     gumbel_plan plan;
     GUMBEL_FORWARD(gumbel_read_output(&out, output, problem->batch, error));
-    problem->request |= gumbel_output_features(&out);
+    problem->features |= gumbel_output_features(&out);
     GUMBEL_FORWARD(gumbel_check_supported(device, problem, error));
     problem->with_mass = out.lse || out.logprobs;
     GUMBEL_FORWARD(
@@ -49,17 +49,17 @@ static gumbel_status draw_partial_problem(gumbel_device *device, gumbel_problem 
     gumbel_plan plan;
     GUMBEL_REFUSE_IF(!summaries && problem->batch > 0, error, "summaries", "summaries is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(summaries, _Alignof(gumbel_summary), "summaries", error));
-    GUMBEL_REFUSE_IF(problem->request & GUMBEL_FEATURE_TRUNCATION, error, "sampling.truncation",
-                     "a part of the vocabulary does not determine the kept set of the whole");
-    GUMBEL_REFUSE_IF(problem->request & GUMBEL_FEATURE_GIVEN, error, "sampling.given",
-                     "a part of the vocabulary does not score given tokens");
+    GUMBEL_REFUSE_IF(problem->features & GUMBEL_FEATURE_TRUNCATION, error, "sampling.truncation",
+                     "truncation is not supported: a shard does not determine the kept set");
+    GUMBEL_REFUSE_IF(problem->features & GUMBEL_FEATURE_GIVEN, error, "sampling.given",
+                     "given tokens are not supported for a summary of a shard");
     GUMBEL_FORWARD(gumbel_check_supported(device, problem, error));
     problem->with_mass = 1;
     GUMBEL_FORWARD(gumbel_plan_in_workspace(device, problem, GUMBEL_CAPABILITY_SUMMARIES, workspace,
                                             workspace_bytes, &plan, error));
     int64_t rows = count_known_rows(device, problem), samples = problem->sampling.num_samples;
     GUMBEL_ASSERT(rows >= 0 && rows <= problem->batch);
-    GUMBEL_ASSERT(!(problem->request & ~(uint32_t)GUMBEL_FEATURE_TRANSFORMS));
+    GUMBEL_ASSERT(!(problem->features & ~(uint32_t)GUMBEL_FEATURE_TRANSFORMS));
     for (int64_t i = rows * samples; i < problem->batch * samples; i++) {
         gumbel_summary_empty(&summaries[i]);
         summaries[i].flags = GUMBEL_FLAG_UNUSED;

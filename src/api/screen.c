@@ -11,7 +11,7 @@
 #include <inttypes.h>
 
 /* Reads the weights into a problem without rows, and the offsets of their screen. */
-static gumbel_status read_weight(gumbel_problem *p, gumbel_screen_offsets *parts,
+static gumbel_status read_weight(gumbel_problem *p, gumbel_screen_offsets *offsets,
                                  const gumbel_device *device, const gumbel_tensor *weight,
                                  gumbel_error *error)
 {
@@ -19,17 +19,17 @@ static gumbel_status read_weight(gumbel_problem *p, gumbel_screen_offsets *parts
     GUMBEL_REFUSE_IF(!weight, error, "weight", "weight is NULL");
     if (!device->backend->screen_prepare)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device",
-                           "it does not support screens: leave head.screen NULL");
+                           "the device does not support screens: leave head.screen NULL");
     *p = (gumbel_problem){.weight = *weight, .vocab = weight->rows, .hidden_size = weight->cols};
     GUMBEL_FORWARD(gumbel_read_tensor(&p->weight, "weight", error));
     GUMBEL_REFUSE_IF(weight->rows < 1 || weight->rows > INT64_C(1) << 31, error, "weight",
-                     "it has %" PRId64 " rows; there must be 1..2^31", weight->rows);
+                     "weight has %" PRId64 " rows; a screen takes 1..2^31", weight->rows);
     GUMBEL_REFUSE_IF(weight->cols < 1 || weight->cols > GUMBEL_SCREEN_COLUMNS_MAX, error, "weight",
-                     "it has %" PRId64 " columns; a screen has 1..%d", weight->cols,
+                     "weight has %" PRId64 " columns; a screen takes 1..%d", weight->cols,
                      GUMBEL_SCREEN_COLUMNS_MAX);
     GUMBEL_REFUSE_IF(!gumbel_screen_find_offsets_as(device->backend->screen_layout, weight->rows,
-                                                  weight->cols, parts),
-                     error, "weight", "its screen would be larger than any memory");
+                                                    weight->cols, offsets),
+                     error, "weight", "the screen would be larger than any memory");
     return GUMBEL_OK;
 }
 
@@ -39,25 +39,13 @@ gumbel_status gumbel_screen_size(const gumbel_device *device, const gumbel_tenso
     static const char nowhere[GUMBEL_WORKSPACE_ALIGNMENT]
         __attribute__((aligned(GUMBEL_WORKSPACE_ALIGNMENT)));
     gumbel_problem problem;
-    gumbel_screen_offsets parts;
+    gumbel_screen_offsets offsets;
     GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
     GUMBEL_REFUSE_IF(!weight, error, "weight", "weight is NULL");
     gumbel_tensor shape = *weight;
     shape.data = shape.data ? shape.data : nowhere;
-    GUMBEL_FORWARD(read_weight(&problem, &parts, device, &shape, error));
-    *bytes = parts.bytes;
-    return GUMBEL_OK;
-}
-
-static gumbel_status check_screen_memory(const gumbel_screen *screen,
-                                         const gumbel_screen_offsets *parts, gumbel_error *error)
-{
-    GUMBEL_REFUSE_IF(!screen, error, "screen", "screen is NULL");
-    GUMBEL_REFUSE_IF(!screen->data || (uintptr_t)screen->data % GUMBEL_WORKSPACE_ALIGNMENT != 0,
-                     error, "screen.data", "it is not memory aligned to %d bytes",
-                     GUMBEL_WORKSPACE_ALIGNMENT);
-    GUMBEL_REFUSE_IF(screen->bytes < parts->bytes, error, "screen.bytes",
-                     "it is %zu; gumbel_screen_size() is %zu", screen->bytes, parts->bytes);
+    GUMBEL_FORWARD(read_weight(&problem, &offsets, device, &shape, error));
+    *bytes = offsets.bytes;
     return GUMBEL_OK;
 }
 
@@ -66,10 +54,11 @@ gumbel_status gumbel_screen_prepare(gumbel_device *device, void *stream,
                                     gumbel_error *error)
 {
     gumbel_problem problem;
-    gumbel_screen_offsets parts;
-    GUMBEL_FORWARD(read_weight(&problem, &parts, device, weight, error));
+    gumbel_screen_offsets offsets;
+    GUMBEL_FORWARD(read_weight(&problem, &offsets, device, weight, error));
     problem.stream = stream;
-    GUMBEL_FORWARD(check_screen_memory(screen, &parts, error));
+    GUMBEL_REFUSE_IF(!screen, error, "screen", "screen is NULL");
+    GUMBEL_FORWARD(gumbel_check_screen_memory(screen, offsets.bytes, "screen", error));
     if (device->backend->host_memory)
         GUMBEL_FORWARD(gumbel_check_host_stream(stream, error));
     return device->backend->screen_prepare(device, &problem, screen->data, error);
@@ -79,9 +68,10 @@ gumbel_status gumbel_screen_verify(gumbel_device *device, void *stream, const gu
                                    const gumbel_screen *screen, gumbel_error *error)
 {
     gumbel_problem problem;
-    gumbel_screen_offsets parts;
-    GUMBEL_FORWARD(read_weight(&problem, &parts, device, weight, error));
-    GUMBEL_FORWARD(check_screen_memory(screen, &parts, error));
+    gumbel_screen_offsets offsets;
+    GUMBEL_FORWARD(read_weight(&problem, &offsets, device, weight, error));
+    GUMBEL_REFUSE_IF(!screen, error, "screen", "screen is NULL");
+    GUMBEL_FORWARD(gumbel_check_screen_memory(screen, offsets.bytes, "screen", error));
     problem.screen = screen->data;
     problem.stream = stream;
     if (device->backend->host_memory) {

@@ -30,8 +30,8 @@ static void carve_verification(gumbel_cursor *cursor, verify_call *call)
     const gumbel_problem *p = &call->draw;
     gumbel_verification *v = &call->v;
     const gumbel_verified *to = &v->verified;
-    size_t rows = (size_t)v->rows, most = (size_t)v->draft.max_nodes;
-    GUMBEL_ASSERT(most >= 1 && most <= GUMBEL_NODES_MAX);
+    size_t rows = (size_t)v->rows, max_nodes = (size_t)v->draft.max_nodes;
+    GUMBEL_ASSERT(max_nodes >= 1 && max_nodes <= GUMBEL_NODES_MAX);
     gumbel_draft_rows *of_row = &v->of_row;
     of_row->slot = gumbel_carve_array(cursor, rows, 1, sizeof *of_row->slot);
     of_row->position = gumbel_carve_array(cursor, rows, 1, sizeof *of_row->position);
@@ -41,7 +41,8 @@ static void carve_verification(gumbel_cursor *cursor, verify_call *call)
     if (p->with_path || (call->has_proposal && call->proposal.draft.with_path)) {
         of_row->path_offsets =
             gumbel_carve_array(cursor, rows + 1, 1, sizeof *of_row->path_offsets);
-        of_row->path_ids = gumbel_carve_array(cursor, rows, most - 1, sizeof *of_row->path_ids);
+        of_row->path_ids =
+            gumbel_carve_array(cursor, rows, max_nodes - 1, sizeof *of_row->path_ids);
     }
 #define CARVE_UNLESS_SET(field, needed)                                                            \
     if (!v->drawn.field && (needed))                                                               \
@@ -53,7 +54,7 @@ static void carve_verification(gumbel_cursor *cursor, verify_call *call)
 #undef CARVE_UNLESS_SET
     v->logprobs = v->drawn.logprobs;
     v->scores = v->drawn.scores;
-    call->nodes = gumbel_carve_array(cursor, most, 1, sizeof *call->nodes);
+    call->nodes = gumbel_carve_array(cursor, max_nodes, 1, sizeof *call->nodes);
 }
 
 /* Carves the arrays of REJECTION and BLOCK. */
@@ -81,7 +82,7 @@ static gumbel_status check_mask(const gumbel_problem *p, int64_t rows, const cha
     int64_t words;
     GUMBEL_REFUSE_IF(__builtin_mul_overflow(rows, p->transforms.mask.stride, &words) ||
                          words > INT64_MAX / (int64_t)sizeof(int32_t),
-                     error, field, "it is larger than any memory");
+                     error, field, "a mask of this size is larger than any memory");
     return GUMBEL_OK;
 }
 
@@ -91,7 +92,7 @@ static gumbel_status check_position(const gumbel_verification *v, gumbel_error *
     GUMBEL_REFUSE_IF(v->verified.position && v->verified.position == v->position.data &&
                          v->position.stride != 1,
                      error, "verified.position",
-                     "it is the sampling's position, whose stride must then be 0 or 1");
+                     "an update of sampling.position in place requires a stride of 0 or 1");
     return GUMBEL_OK;
 }
 
@@ -105,12 +106,12 @@ static gumbel_status read_requests(gumbel_problem *p, const gumbel_device *devic
     p->batch = draft->requests;
     GUMBEL_FORWARD(gumbel_read_sampling(p, sampling, error));
     GUMBEL_REFUSE_IF(p->sampling.num_samples != 1, error, "sampling.num_samples",
-                     "num_samples is %d; a draft is verified by one draw",
+                     "num_samples is %d; it must be 1 in a verification",
                      (int)p->sampling.num_samples);
     GUMBEL_REFUSE_IF(p->sampling.given.data, error, "sampling.given",
-                     "a draft is verified by a draw, not by given tokens");
+                     "given tokens are not supported in a verification");
     GUMBEL_REFUSE_IF(p->sampling.noise, error, "sampling.noise",
-                     "rows draw with the noise of their positions");
+                     "given noise is not supported in a verification");
     GUMBEL_FORWARD(check_mask(p, rows, "sampling.transforms.mask", error));
     if (reads && device->backend->host_memory) {
         GUMBEL_FORWARD(gumbel_check_host_screen(p, device->backend->screen_layout, error));
@@ -153,8 +154,8 @@ static gumbel_status read_proposal(verify_call *call, const gumbel_device *devic
     GUMBEL_FORWARD(check_mask(q, rows, "draft.sampling.transforms.mask", error));
     q->batch = rows;
     q->sampling.live_rows = NULL;
-    q->mask_by_row = (q->request & GUMBEL_FEATURE_MASK) != 0;
-    q->with_path = q->request & GUMBEL_FEATURE_PENALTIES && v->draft.max_nodes > 1;
+    q->mask_by_row = (q->features & GUMBEL_FEATURE_MASK) != 0;
+    q->with_path = q->features & GUMBEL_FEATURE_PENALTIES && v->draft.max_nodes > 1;
     if (!call->rules_on_host || v->draft.rule != GUMBEL_RULE_REJECTION)
         return GUMBEL_OK;
     if (!v->drawn.num_best)
@@ -197,17 +198,17 @@ static gumbel_status read_call(verify_call *call, const gumbel_device *device,
     GUMBEL_FORWARD(check_position(v, error));
     p->sampling.live_rows = NULL;
     p->sampling.slots.count = v->slots.of_row ? v->slots.count : v->draft.requests;
-    p->mask_by_row = (p->request & GUMBEL_FEATURE_MASK) != 0;
+    p->mask_by_row = (p->features & GUMBEL_FEATURE_MASK) != 0;
     p->position_by_row = 1;
-    p->with_path = p->request & GUMBEL_FEATURE_PENALTIES && v->draft.max_nodes > 1;
+    p->with_path = p->features & GUMBEL_FEATURE_PENALTIES && v->draft.max_nodes > 1;
     gumbel_output requested = v->drawn;
     if (!call->rules_on_device && !requested.logprobs)
         requested.logprobs = v->verified.logprobs;
     /* The draw reports the status of a row; processing a row does not. */
-    call->proposal.drawn = v->verified.rows || gumbel_proposal_processed(p).request;
-    p->request |= gumbel_output_features(&requested);
+    call->proposal.drawn = v->verified.rows || gumbel_proposal_processed(p).features;
+    p->features |= gumbel_output_features(&requested);
     if (call->proposal.num_best > 0)
-        p->request |= GUMBEL_FEATURE_BEST;
+        p->features |= GUMBEL_FEATURE_BEST;
     p->with_mass = requested.lse || requested.logprobs;
     return gumbel_check_supported(device, p, error);
 }
@@ -228,74 +229,74 @@ static void carve_call(verify_call *call, void *workspace, size_t *used)
     *used = cursor.used;
 }
 
-/* Plans a draw, and raises *most to the bytes of its workspace. */
+/* Plans a draw, and raises *max_bytes to the bytes of its workspace. */
 static gumbel_status count_draw(const gumbel_device *device, const gumbel_problem *p,
-                                uint64_t purpose, gumbel_plan *plan, size_t *most,
+                                uint64_t purpose, gumbel_plan *plan, size_t *max_bytes,
                                 gumbel_error *error)
 {
     GUMBEL_FORWARD(gumbel_plan_call(device, p, purpose, plan, error));
-    *most = plan->workspace_bytes > *most ? plan->workspace_bytes : *most;
+    *max_bytes = plan->workspace_bytes > *max_bytes ? plan->workspace_bytes : *max_bytes;
     return GUMBEL_OK;
 }
 
 /* Counts the workspace that the host's rules need to score and read a model's rows. */
 static gumbel_status count_scores(const gumbel_device *device, const gumbel_problem *problem,
-                                  int32_t scored, size_t *most, gumbel_error *error)
+                                  int32_t scored, size_t *max_bytes, gumbel_error *error)
 {
     gumbel_plan plan;
     gumbel_problem p = gumbel_proposal_scored(problem, scored);
     GUMBEL_FORWARD(gumbel_check_supported(device, &p, error));
-    GUMBEL_FORWARD(count_draw(device, &p, 0, &plan, most, error));
+    GUMBEL_FORWARD(count_draw(device, &p, 0, &plan, max_bytes, error));
     p = gumbel_problem_slice(problem, 0, 1);
     if (p.hidden_size > 0) {
         p = gumbel_proposal_scored(&p, GUMBEL_PROPOSAL_CHUNK);
-        return count_draw(device, &p, 0, &plan, most, error);
+        return count_draw(device, &p, 0, &plan, max_bytes, error);
     }
     p = gumbel_proposal_processed(&p);
-    return count_draw(device, &p, GUMBEL_CAPABILITY_ROWS, &plan, most, error);
+    return count_draw(device, &p, GUMBEL_CAPABILITY_ROWS, &plan, max_bytes, error);
 }
 
 /* Counts the workspace that the device's rules need to store and process a model's rows. */
 static gumbel_status count_rows(const gumbel_device *device, const gumbel_problem *problem,
-                                size_t *most, gumbel_error *error)
+                                size_t *max_bytes, gumbel_error *error)
 {
     gumbel_plan plan;
     gumbel_problem p = gumbel_proposal_product(problem);
     if (p.hidden_size > 0)
-        GUMBEL_FORWARD(count_draw(device, &p, GUMBEL_CAPABILITY_PRODUCT, &plan, most, error));
+        GUMBEL_FORWARD(count_draw(device, &p, GUMBEL_CAPABILITY_PRODUCT, &plan, max_bytes, error));
     p = gumbel_proposal_processed(problem);
     GUMBEL_FORWARD(gumbel_check_supported(device, &p, error));
     p = gumbel_proposal_stored(&p, NULL, gumbel_proposal_stride(&p));
-    return p.request ? count_draw(device, &p, GUMBEL_CAPABILITY_ROWS, &plan, most, error)
-                     : GUMBEL_OK;
+    return p.features ? count_draw(device, &p, GUMBEL_CAPABILITY_ROWS, &plan, max_bytes, error)
+                      : GUMBEL_OK;
 }
 
 /* Counts the workspace of REJECTION and BLOCK outside the target's draw. */
 static gumbel_status count_proposal(const gumbel_device *device, const verify_call *call,
-                                    size_t *most, gumbel_error *error)
+                                    size_t *max_bytes, gumbel_error *error)
 {
     const gumbel_proposal *proposal = &call->proposal;
     if (call->rules_on_host) {
         const int32_t scored = 1 + proposal->num_best;
-        GUMBEL_FORWARD(count_scores(device, &proposal->target, scored, most, error));
-        return count_scores(device, &proposal->draft, scored, most, error);
+        GUMBEL_FORWARD(count_scores(device, &proposal->target, scored, max_bytes, error));
+        return count_scores(device, &proposal->draft, scored, max_bytes, error);
     }
     size_t rule = device->backend->rule_workspace_size(device, &call->v, proposal);
-    *most = rule > *most ? rule : *most;
-    GUMBEL_FORWARD(count_rows(device, &proposal->target, most, error));
-    return proposal->dots ? GUMBEL_OK : count_rows(device, &proposal->draft, most, error);
+    *max_bytes = rule > *max_bytes ? rule : *max_bytes;
+    GUMBEL_FORWARD(count_rows(device, &proposal->target, max_bytes, error));
+    return proposal->dots ? GUMBEL_OK : count_rows(device, &proposal->draft, max_bytes, error);
 }
 
 /* Plans the target's draw; with rules on the device it reads stored logits. */
 static gumbel_status count_target(const gumbel_device *device, const verify_call *call,
-                                  gumbel_plan *plan, size_t *most, gumbel_error *error)
+                                  gumbel_plan *plan, size_t *max_bytes, gumbel_error *error)
 {
     gumbel_problem p = call->draw;
     if (call->rules_on_device && !call->proposal.drawn)
         return GUMBEL_OK;
     if (call->rules_on_device)
         p = gumbel_proposal_stored(&p, NULL, gumbel_proposal_stride(&p));
-    return count_draw(device, &p, 0, plan, most, error);
+    return count_draw(device, &p, 0, plan, max_bytes, error);
 }
 
 /* Plans the call's draw and counts the whole workspace. */

@@ -4,7 +4,7 @@
  * arguments; backends assert that they are valid. If the host cannot read a backend's memory, row
  * parameters and token lists reach the backend unchecked.
  *
- * problem->request holds one bit for each feature that a call requests beyond plain sampling. If
+ * problem->features holds one bit for each feature that a call uses beyond plain sampling. If
  * `supports` lacks a bit, the entry points return an error that names its field, so a new bit
  * reaches a backend only after the backend's table lists it.
  */
@@ -45,7 +45,7 @@ typedef struct gumbel_parts_call {
 /* A draw from rows that are sharded over ranks, by the top GUMBEL_RANK_TOP tokens of each shard. */
 typedef struct gumbel_top64_call {
     const gumbel_problem *rows;  /* this rank's shard, without edits: a head, or y as logits */
-    const gumbel_problem *whole; /* the whole vocabulary; its request holds truncation, ranks of
+    const gumbel_problem *whole; /* the whole vocabulary; its features are truncation, ranks of
                                   * tokens and kept counts */
     const gumbel_output *output; /* of `whole` */
     /* This rank's candidates: [B] row status, [B, GUMBEL_RANK_TOP] ids, -1 after the last, and
@@ -63,8 +63,8 @@ typedef struct gumbel_top64_call {
  * comment begins with "Synchronous". */
 typedef struct gumbel_rank_calls {
     /* Writes y, the value of z before the temperature, to rows [B, V] at `stride`, an even number.
-     * The request holds GUMBEL_FEATURE_TRANSFORMS only. Padding tokens are not written. batch > 0;
-     * the workspace is that of a part, and of a head's product. */
+     * The features are GUMBEL_FEATURE_TRANSFORMS only. Padding tokens are not written. batch > 0;
+     * the workspace is that of summaries, and of a head's product. */
     gumbel_status (*store_edited)(gumbel_device *device, const gumbel_problem *problem, float *rows,
                                   int64_t stride, void *workspace, gumbel_error *error);
     /* Synchronous: creates or frees the request block of host collectives, at its host address
@@ -141,7 +141,7 @@ typedef struct gumbel_backend {
     /* Bytes of workspace sufficient for every call within the limits; SIZE_MAX on overflow. */
     size_t (*max_workspace_size)(const gumbel_device *device, const gumbel_limits *limits);
     /* Plans a call: its rungs and workspace. `purpose` holds the required capabilities that do not
-     * follow from the problem: 0 for sample(), else PART, ROWS or PRODUCT. batch > 0. */
+     * follow from the problem: 0 for sample(), else SUMMARIES, ROWS or PRODUCT. batch > 0. */
     gumbel_status (*plan)(const gumbel_device *device, const gumbel_problem *problem,
                           uint64_t purpose, gumbel_plan *plan, gumbel_error *error);
     /* Describes the rungs that a draw of this problem uses, and why the rungs before them in the
@@ -152,8 +152,8 @@ typedef struct gumbel_backend {
     /* Functions with a `plan` argument run that plan, which was made for the same problem and
      * purpose. If it is NULL, they plan the call themselves. */
 
-    /* Fills summaries [B, S]; without with_mass, their masses are 0. The request holds
-     * GUMBEL_FEATURE_TRANSFORMS only. Purpose PART. */
+    /* Fills summaries [B, S]; without with_mass, their masses are 0. The features are
+     * GUMBEL_FEATURE_TRANSFORMS only. Purpose SUMMARIES. */
     gumbel_status (*draw_partial)(gumbel_device *device, const gumbel_problem *problem,
                                   const gumbel_plan *plan, gumbel_summary *summaries,
                                   void *workspace, gumbel_error *error);
@@ -176,7 +176,7 @@ typedef struct gumbel_backend {
                               const gumbel_plan *plan, void *workspace, gumbel_error *error);
 
     /* Writes unmodified logits l, including a head's bias, to rows [B, V] at `stride`, an even
-     * number. The problem has no requests, and a head; on a CPU it may have logits instead.
+     * number. The problem has no features, and a head; on a CPU it may have logits instead.
      * batch > 0. */
     gumbel_status (*store_logits)(gumbel_device *device, const gumbel_problem *problem, float *rows,
                                   int64_t stride, void *workspace, gumbel_error *error);
@@ -230,7 +230,7 @@ typedef struct gumbel_backend {
 /* Whether y, the value of z before the temperature, may differ from the logits. */
 static inline int gumbel_problem_edits(const gumbel_problem *p)
 {
-    return (p->request & GUMBEL_FEATURE_TRANSFORMS) || p->scale != 1.0f || p->soft_cap > 0.0f;
+    return (p->features & GUMBEL_FEATURE_TRANSFORMS) || p->scale != 1.0f || p->soft_cap > 0.0f;
 }
 
 /* Asserts the invariants of a problem whose memory backends read. */

@@ -94,14 +94,14 @@ gumbel_status gumbel_draw_rows(gumbel_device *device, const gumbel_problem *prob
                                const gumbel_plan *plan, int64_t batch, const gumbel_output *output,
                                void *workspace, gumbel_error *error)
 {
-    int64_t most = gumbel_slice_rows_max(problem);
-    for (int64_t first = 0; first < batch; first += most) {
-        int64_t count = batch - first < most ? batch - first : most;
-        GUMBEL_ASSERT(count >= 1 && count <= most);
+    int64_t rows_max = gumbel_slice_rows_max(problem);
+    for (int64_t first = 0; first < batch; first += rows_max) {
+        int64_t count = batch - first < rows_max ? batch - first : rows_max;
+        GUMBEL_ASSERT(count >= 1 && count <= rows_max);
         gumbel_problem slice = gumbel_problem_slice(problem, first, count);
         gumbel_output out = gumbel_output_slice(output, first, problem->sampling.num_samples);
         /* A shorter last slice may be served by other rungs. */
-        const gumbel_plan *known = count == most ? plan : NULL;
+        const gumbel_plan *known = count == rows_max ? plan : NULL;
         GUMBEL_FORWARD(device->backend->sample(device, &slice, known, &out, workspace, error));
     }
     return GUMBEL_OK;

@@ -72,7 +72,7 @@ static void assert_sampling(const gumbel_problem *p)
     GUMBEL_ASSERT(s->domain < GUMBEL_BLOCK_DOMAIN);
     GUMBEL_ASSERT(!s->noise || s->noise_stride >= p->vocab);
     GUMBEL_ASSERT(!s->slots.of_row || s->slots.count >= 1);
-    GUMBEL_ASSERT(s->given.data || !(p->request & GUMBEL_FEATURE_GIVEN));
+    GUMBEL_ASSERT(s->given.data || !(p->features & GUMBEL_FEATURE_GIVEN));
     assert_rows(s->temperature.data, s->temperature.stride, 1);
     assert_rows(s->seed.data, s->seed.stride, 1);
     assert_rows(s->position.data, s->position.stride, 1);
@@ -82,7 +82,7 @@ static void assert_sampling(const gumbel_problem *p)
 static void assert_request(const gumbel_problem *p)
 {
     const gumbel_transforms *t = &p->transforms;
-    uint32_t request = p->request;
+    uint32_t request = p->features;
     GUMBEL_ASSERT(request < GUMBEL_FEATURE_END);
     GUMBEL_ASSERT(!t->history);
     GUMBEL_ASSERT(!p->with_path || request & GUMBEL_FEATURE_PENALTIES);

@@ -9,8 +9,8 @@
 #include "maths/noise.h"
 #include "gumbel/gumbel.h"
 
-/* Features that a call requests beyond plain sampling: bits of gumbel_problem.request. A field
- * whose value has no effect sets no bit; `request == 0` is the plain call. */
+/* Features that a call uses beyond plain sampling: bits of gumbel_problem.features. A field whose
+ * value has no effect sets no bit; a plain call has features == 0. */
 typedef enum gumbel_feature {
     GUMBEL_FEATURE_MASK = 1 << 0,
     GUMBEL_FEATURE_BANNED = 1 << 1,
@@ -28,17 +28,17 @@ typedef enum gumbel_feature {
     GUMBEL_FEATURE_END = 1 << 13,
 } gumbel_feature;
 
-/* Requests that change z alone. A shard can apply these; all others need the whole vocabulary. */
+/* Features that change z alone, which a shard can apply; others require the whole vocabulary. */
 #define GUMBEL_FEATURE_TRANSFORMS                                                                  \
     (GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_BANNED | GUMBEL_FEATURE_BIAS |                           \
      GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_ALLOWED)
 
 typedef struct gumbel_problem {
-    int64_t batch;       /* B */
-    int64_t first_row;   /* index of row 0 in the caller's batch; row parameters are the caller's */
-    void *stream;        /* CUDA stream */
-    int64_t vocab;       /* V of this shard */
-    int64_t hidden_size; /* D; 0 if logits are given */
+    int64_t batch;        /* B */
+    int64_t first_row;    /* index of row 0 in the caller's batch, which indexes row parameters */
+    void *stream;         /* CUDA stream */
+    int64_t vocab;        /* V of this shard */
+    int64_t hidden_size;  /* D; 0 if logits are given */
     gumbel_tensor logits; /* [B, V] if hidden_size is 0 */
     gumbel_tensor hidden; /* [B, D] */
     gumbel_tensor weight; /* [V, D] */
@@ -48,14 +48,14 @@ typedef struct gumbel_problem {
     float soft_cap;
     int64_t first_token;
     int64_t end_token;        /* ids from here on are padding; may be <= first_token */
-    gumbel_sampling sampling; /* its transforms and truncation are NULL: see below. The stride of
-                                   * a row parameter is 0 if one value serves all rows */
-    uint32_t request;         /* gumbel_feature bits */
-    gumbel_transforms transforms; /* history is NULL; fields without a request bit are not read */
+    gumbel_sampling sampling; /* without transforms and truncation, which are below. The stride of
+                               * a row parameter is 0 if one value serves all rows */
+    uint32_t features;        /* gumbel_feature bits */
+    gumbel_transforms transforms; /* history is NULL; fields without a feature bit are not read */
     int mask_by_row;              /* the mask is indexed by row, not by slot */
     int position_by_row;          /* positions are indexed by row, not by slot */
     const int32_t *list_of_row;   /* [B] index of each row's token lists; NULL: the row */
-    int with_path;                /* `path` holds tokens that count as output of a row: */
+    int with_path;                /* 1: penalties count the tokens in `path` as output, too */
     gumbel_token_lists path;      /* by rows; ids below 0 are skipped */
     gumbel_history history;       /* prompt is NULL if penalties count lists */
     gumbel_truncation truncation;
@@ -69,12 +69,13 @@ gumbel_problem gumbel_problem_slice(const gumbel_problem *problem, int64_t first
 /* Rows whose given tokens are scored in one slice. */
 #define GUMBEL_GIVEN_ROWS 256
 
-/* Rows of a problem that a backend serves in one call: all, but at most GUMBEL_GIVEN_ROWS with
- * given tokens, whose logits take workspace. */
+/* Rows of a problem that a backend serves in one call: all; with given tokens, whose logits take
+ * workspace, at most GUMBEL_GIVEN_ROWS. */
 static inline int64_t gumbel_slice_rows_max(const gumbel_problem *problem)
 {
-    int64_t most = problem->request & GUMBEL_FEATURE_GIVEN ? GUMBEL_GIVEN_ROWS : problem->batch;
-    return most < problem->batch ? most : problem->batch > 0 ? problem->batch : 1;
+    int64_t rows_max =
+        problem->features & GUMBEL_FEATURE_GIVEN ? GUMBEL_GIVEN_ROWS : problem->batch;
+    return rows_max < problem->batch ? rows_max : problem->batch > 0 ? problem->batch : 1;
 }
 
 #endif

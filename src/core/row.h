@@ -114,7 +114,7 @@ GUMBEL_INLINE gumbel_rules gumbel_problem_rules(const gumbel_problem *p, int64_t
 {
     const gumbel_truncation *t = &p->truncation;
     gumbel_rules r = {0.0f, 0, 1.0f, 0, 0, 0, 0};
-    if (!(p->request & GUMBEL_FEATURE_TRUNCATION))
+    if (!(p->features & GUMBEL_FEATURE_TRUNCATION))
         return r;
     r.joint = !gumbel_order_is_in(t->order, GUMBEL_ORDERS_TOP_K_BEFORE_TOP_P);
     r.exact = t->ties == GUMBEL_TIES_EXACT;

@@ -75,7 +75,7 @@
  * scored. After the first pass over the row 32 tokens are scored, or 8 in the search for the
  * largest value; after each further pass twice as many. A draw restarts at most 32 times. */
 #define CPU_SCREEN_TRUNCATION_FRACTION 8
-#define CPU_SCREEN_TRUNCATION_MIN    256
+#define CPU_SCREEN_TRUNCATION_MIN      256
 #define CPU_SCREEN_CHUNK               32
 #define CPU_SCREEN_LARGEST             8
 #define CPU_SCREEN_TRIES               32

@@ -12,7 +12,7 @@
 
 #include "cpu/cpu_kernels.h"
 
-/* Most hidden states of a panel. */
+/* Largest number of hidden states of a panel. */
 #define CPU_SCREEN_PANEL_MAX 16
 /* Sums of 64 tokens and one panel. */
 #define CPU_SCREEN_SUMS (4 * 2 * CPU_SCREEN_PANEL_MAX * 16)
@@ -28,8 +28,8 @@ typedef struct cpu_screen_product {
 
 typedef struct cpu_screen_kernel {
     const char *name;
-    int plane;          /* values of the low plane: 256, or 128 where 8 bits would overflow */
-    int panel;          /* most hidden states of a panel */
+    int plane;         /* values of the low plane: 256, or 128 where 8 bits would overflow */
+    int panel;         /* largest number of hidden states of a panel */
     int64_t batch_max; /* a larger batch is faster by the full pass */
     void (*sum_products)(const cpu_screen_product *product);
 } cpu_screen_kernel;

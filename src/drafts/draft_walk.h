@@ -157,8 +157,8 @@ GUMBEL_INLINE void gumbel_draft_write_end(const gumbel_verification *v, int64_t 
                                           const gumbel_walk_result *w, int32_t lane, int32_t lanes)
 {
     const gumbel_verified *to = &v->verified;
-    int32_t most = v->draft.max_nodes;
-    for (int64_t at = r * most + w->emitted + lane; at < (r + 1) * most; at += lanes) {
+    int32_t max_nodes = v->draft.max_nodes;
+    for (int64_t at = r * max_nodes + w->emitted + lane; at < (r + 1) * max_nodes; at += lanes) {
         to->tokens[at] = -1;
         if (to->path)
             to->path[at] = -1;

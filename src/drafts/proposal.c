@@ -10,7 +10,7 @@ static const int32_t no_token = -1;
 gumbel_problem gumbel_proposal_processed(const gumbel_problem *problem)
 {
     gumbel_problem p = *problem;
-    p.request &= GUMBEL_FEATURE_TRANSFORMS | GUMBEL_FEATURE_TRUNCATION;
+    p.features &= GUMBEL_FEATURE_TRANSFORMS | GUMBEL_FEATURE_TRUNCATION;
     p.with_mass = 0;
     return p;
 }
@@ -18,7 +18,7 @@ gumbel_problem gumbel_proposal_processed(const gumbel_problem *problem)
 gumbel_problem gumbel_proposal_scored(const gumbel_problem *problem, int32_t count)
 {
     gumbel_problem p = gumbel_proposal_processed(problem);
-    p.request |= GUMBEL_FEATURE_GIVEN;
+    p.features |= GUMBEL_FEATURE_GIVEN;
     p.with_mass = 1;
     p.sampling.num_samples = count;
     p.sampling.given = (gumbel_row_i32){&no_token, count};
@@ -28,7 +28,7 @@ gumbel_problem gumbel_proposal_scored(const gumbel_problem *problem, int32_t cou
 gumbel_problem gumbel_proposal_product(const gumbel_problem *problem)
 {
     gumbel_problem p = *problem;
-    p.request = 0;
+    p.features = 0;
     p.with_path = 0;
     p.with_mass = 0;
     return p;
@@ -57,7 +57,7 @@ gumbel_problem gumbel_proposal_stored(const gumbel_problem *problem, float *rows
 /* Whether kernels read a model's rows from the workspace. */
 static int has_stored_rows(const gumbel_problem *problem)
 {
-    return problem->hidden_size > 0 || gumbel_proposal_processed(problem).request != 0;
+    return problem->hidden_size > 0 || gumbel_proposal_processed(problem).features != 0;
 }
 
 /* The logits of a model that kernels read. */
@@ -65,7 +65,7 @@ static gumbel_logit_rows find_logits(const gumbel_problem *problem, float *rows,
 {
     return (gumbel_logit_rows){has_stored_rows(problem) ? rows_at(problem, rows, stride)
                                                         : problem->logits,
-                               gumbel_proposal_processed(problem).request != 0};
+                               gumbel_proposal_processed(problem).features != 0};
 }
 
 /* Carves the host's arrays: scores, and one row of each model. */
@@ -88,7 +88,7 @@ static void carve_device_arrays(gumbel_proposal *proposal, gumbel_cursor *cursor
 {
     proposal->supplied = v->draft.lse != NULL;
     proposal->dots = proposal->supplied && proposal->draft.hidden_size > 0 &&
-                     !gumbel_proposal_processed(&proposal->draft).request;
+                     !gumbel_proposal_processed(&proposal->draft).features;
     if (proposal->supplied) { /* kernels do not write them */
         proposal->draft_lse = (float *)(uintptr_t)v->draft.lse;
         proposal->draft_logprobs = (float *)(uintptr_t)v->draft.logprobs;
@@ -231,9 +231,10 @@ static gumbel_status process_rows(const gumbel_proposal *proposal, gumbel_device
 {
     gumbel_problem p = gumbel_proposal_processed(problem);
     p = gumbel_proposal_stored(&p, rows, proposal->row_stride);
-    return p.request ? device->backend->store_processed(
-                           device, &p, NULL, rows, proposal->row_stride, proposal->workspace, error)
-                     : GUMBEL_OK;
+    return p.features
+               ? device->backend->store_processed(device, &p, NULL, rows, proposal->row_stride,
+                                                  proposal->workspace, error)
+               : GUMBEL_OK;
 }
 
 gumbel_status gumbel_proposal_queue(const gumbel_proposal *proposal, gumbel_device *device,

@@ -9,7 +9,7 @@
 #define FLOAT_UP (1.0 + 0x1p-20)
 
 /* Adds rows * width bytes, rounded up to a multiple of `unit`; returns 0 on overflow. */
-static int add_part(size_t *at, size_t rows, size_t width, size_t unit)
+static int add_array(size_t *at, size_t rows, size_t width, size_t unit)
 {
     size_t bytes;
     return !__builtin_mul_overflow(rows, width, &bytes) &&
@@ -18,32 +18,32 @@ static int add_part(size_t *at, size_t rows, size_t width, size_t unit)
 }
 
 int gumbel_screen_find_offsets_as(gumbel_screen_layout layout, int64_t rows, int64_t columns,
-                                gumbel_screen_offsets *parts)
+                                  gumbel_screen_offsets *offsets)
 {
     const int64_t side = layout == GUMBEL_SCREEN_LAYOUT_TILES ? 128 : 64;
     const size_t unit = layout == GUMBEL_SCREEN_LAYOUT_TILES ? 1024 : 64;
     size_t at = 0;
-    parts->blocks = (rows / side + (rows % side != 0)) * (side / GUMBEL_BLOCK);
-    parts->columns = (columns + side - 1) / side * side;
-    size_t blocks = (size_t)parts->blocks, columns_of_copy = (size_t)parts->columns;
-    if (!add_part(&at, 1, sizeof(gumbel_screen_header), unit))
+    offsets->blocks = (rows / side + (rows % side != 0)) * (side / GUMBEL_BLOCK);
+    offsets->columns = (columns + side - 1) / side * side;
+    size_t blocks = (size_t)offsets->blocks, columns_of_copy = (size_t)offsets->columns;
+    if (!add_array(&at, 1, sizeof(gumbel_screen_header), unit))
         return 0;
-    parts->bounds = at;
-    if (!add_part(&at, blocks, sizeof(gumbel_screen_block), unit))
+    offsets->bounds = at;
+    if (!add_array(&at, blocks, sizeof(gumbel_screen_block), unit))
         return 0;
-    parts->steps = at;
-    if (!add_part(&at, blocks * GUMBEL_BLOCK, sizeof(float), unit))
+    offsets->steps = at;
+    if (!add_array(&at, blocks * GUMBEL_BLOCK, sizeof(float), unit))
         return 0;
-    parts->copy = at;
-    if (!add_part(&at, blocks * GUMBEL_BLOCK, columns_of_copy, unit))
+    offsets->copy = at;
+    if (!add_array(&at, blocks * GUMBEL_BLOCK, columns_of_copy, unit))
         return 0;
-    parts->bytes = at;
+    offsets->bytes = at;
     return 1;
 }
 
-int gumbel_screen_find_offsets(int64_t rows, int64_t columns, gumbel_screen_offsets *parts)
+int gumbel_screen_find_offsets(int64_t rows, int64_t columns, gumbel_screen_offsets *offsets)
 {
-    return gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_CPU, rows, columns, parts);
+    return gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_CPU, rows, columns, offsets);
 }
 
 uint64_t gumbel_screen_checksum(const gumbel_screen_header *header)
@@ -70,18 +70,19 @@ static void keep_largest(largest *l, float size)
     l->size[at] = size;
 }
 
-/* The largest absolute values of h. A run of 16 is searched only if its maximum is among them. */
+/* Finds the largest absolute values of h. A run of 16 is searched only if its maximum is one of
+ * them. */
 static void find_largest(const float *h, int64_t columns, largest *l)
 {
     l->count = 0;
     for (int64_t i = 0; i < columns; i += 16) {
         int64_t end = columns - i < 16 ? columns : i + 16;
-        float most = 0.0f, least = l->count < GUMBEL_SCREEN_OUTLIERS_MAX
-                                       ? -1.0f
-                                       : l->size[GUMBEL_SCREEN_OUTLIERS_MAX - 1];
+        float max_size = 0.0f, listed_min = l->count < GUMBEL_SCREEN_OUTLIERS_MAX
+                                                ? -1.0f
+                                                : l->size[GUMBEL_SCREEN_OUTLIERS_MAX - 1];
         for (int64_t j = i; j < end; j++)
-            most = fabsf(h[j]) > most ? fabsf(h[j]) : most;
-        if (!(most > least))
+            max_size = fabsf(h[j]) > max_size ? fabsf(h[j]) : max_size;
+        if (!(max_size > listed_min))
             continue;
         for (int64_t j = i; j < end; j++)
             if (l->count < GUMBEL_SCREEN_OUTLIERS_MAX ||
@@ -90,21 +91,21 @@ static void find_largest(const float *h, int64_t columns, largest *l)
     }
 }
 
-/* Chooses the set O of the n largest entries that minimizes 1/2 |h_O|_1 + error |h without O|_2. */
+/* Chooses the set O of the n largest |h_j| that minimizes entry A + error R. */
 static void bound_outliers(const largest *l, double square, float error,
-                           gumbel_screen_hidden_error *reach)
+                           gumbel_screen_hidden_error *hidden_error)
 {
     double outliers = 0.0, remaining = square, best = INFINITY, entry = GUMBEL_SCREEN_ENTRY;
     if (error < GUMBEL_SCREEN_ENTRY)
         entry = error;
     for (int n = 0; n <= l->count; n++) {
         /* The rounding error of each subtraction is below 2^-52 of `square`. */
-        double rest = sqrt(fmax(remaining, 0.0) + 1e-12 * square);
-        double bound = entry * outliers + (double)error * rest;
+        double inlier_norm = sqrt(fmax(remaining, 0.0) + 1e-12 * square);
+        double bound = entry * outliers + (double)error * inlier_norm;
         if (bound < best) {
             best = bound;
-            reach->outliers = (float)(outliers * FLOAT_UP);
-            reach->rest = (float)(rest * UP * FLOAT_UP);
+            hidden_error->outlier_sum = (float)(outliers * FLOAT_UP);
+            hidden_error->inlier_norm = (float)(inlier_norm * UP * FLOAT_UP);
         }
         if (n < l->count) {
             outliers += (double)l->size[n];
@@ -114,7 +115,7 @@ static void bound_outliers(const largest *l, double square, float error,
 }
 
 /* The square of the norm of h and its largest absolute value; returns 0 if h is not finite. */
-static int measure_hidden(const float *h, int64_t columns, double *square, float *most)
+static int measure_hidden(const float *h, int64_t columns, double *square, float *max_size)
 {
     double sum = 0.0;
     float size = 0.0f;
@@ -125,7 +126,7 @@ static int measure_hidden(const float *h, int64_t columns, double *square, float
         sum += (double)h[i] * (double)h[i];
     }
     *square = sum;
-    *most = size;
+    *max_size = size;
     return finite;
 }
 
@@ -159,30 +160,31 @@ static void split_columns(const float *h, int count, double unit, int size, int8
 
 int gumbel_screen_split_hidden(const float *h, int64_t columns, const gumbel_screen_header *header,
                                double gamma, const gumbel_screen_planes *planes,
-                               gumbel_screen_hidden_error *reach)
+                               gumbel_screen_hidden_error *hidden_error)
 {
     largest l;
     double square;
-    float most;
+    float max_size;
     plane_sums sums = {0};
-    int finite = measure_hidden(h, columns, &square, &most);
+    int finite = measure_hidden(h, columns, &square, &max_size);
     double norm = sqrt(square) * UP;
     if (!finite || !(norm < GUMBEL_SCREEN_HIDDEN_MAX) ||
         !(norm * (double)header->weight < GUMBEL_SCREEN_LOGIT_MAX))
         return 0;
     /* This unit keeps |high| below half a plane's range, and |low| at most half of it. */
-    reach->unit = (float)((double)most / (planes->size * (planes->size / 2 - 1)) * FLOAT_UP);
-    reach->unit = reach->unit < 0x1p-100f ? 0x1p-100f : reach->unit;
+    hidden_error->unit =
+        (float)((double)max_size / (planes->size * (planes->size / 2 - 1)) * FLOAT_UP);
+    hidden_error->unit = hidden_error->unit < 0x1p-100f ? 0x1p-100f : hidden_error->unit;
     for (int64_t i = 0; i < columns; i += 64) {
-        int64_t at = i / 64 * planes->apart;
-        split_columns(h + i, columns - i < 64 ? (int)(columns - i) : 64, (double)reach->unit,
+        int64_t at = i / 64 * planes->stride;
+        split_columns(h + i, columns - i < 64 ? (int)(columns - i) : 64, (double)hidden_error->unit,
                       planes->size, planes->high + at, planes->low + at, &sums);
     }
     find_largest(h, columns, &l);
-    bound_outliers(&l, square, header->error, reach);
+    bound_outliers(&l, square, header->error, hidden_error);
     double steps = planes->size * sqrt((double)sums.high) + sqrt((double)sums.low);
-    double grain = sqrt(sums.residual) + 0x1p-21 * (double)reach->unit * steps;
-    reach->grain = (float)(grain * UP * FLOAT_UP);
-    reach->path = (float)(gamma * norm * FLOAT_UP);
+    double residual = sqrt(sums.residual) + 0x1p-21 * (double)hidden_error->unit * steps;
+    hidden_error->residual = (float)(residual * UP * FLOAT_UP);
+    hidden_error->rounding = (float)(gamma * norm * FLOAT_UP);
     return 1;
 }

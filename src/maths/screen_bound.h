@@ -25,7 +25,7 @@
 #define GUMBEL_SCREEN_ENTRY 0x1.001p-1f
 /* Smallest step. */
 #define GUMBEL_SCREEN_STEP_MIN 0x1p-100f
-/* A row whose hidden state or logits may exceed these limits takes the full pass. */
+/* A row whose hidden state or logits may exceed these limits is a fallback row. */
 #define GUMBEL_SCREEN_HIDDEN_MAX 0x1p100
 #define GUMBEL_SCREEN_LOGIT_MAX  0x1p120
 /* Bounds the sum of all subnormal rounding errors of a logit, in any order of summation. */
@@ -45,14 +45,14 @@ typedef enum gumbel_screen_layout {
 typedef struct gumbel_screen_header {
     uint64_t magic;
     uint32_t version;
-    uint32_t layout;   /* a gumbel_screen_layout */
-    int64_t rows;      /* V */
-    int64_t columns;   /* D */
-    uint32_t dtype;    /* of the weights */
+    uint32_t layout;  /* a gumbel_screen_layout */
+    int64_t rows;     /* V */
+    int64_t columns;  /* D */
+    uint32_t dtype;   /* of the weights */
     int32_t list_max; /* capacity of a candidate list, 1..GUMBEL_SCREEN_LIST_MAX */
-    float error;       /* largest gumbel_screen_block.error */
-    float weight;      /* largest |w| of all rows */
-    uint64_t check;    /* gumbel_screen_checksum() */
+    float error;      /* largest gumbel_screen_block.error */
+    float weight;     /* largest |w| of all rows */
+    uint64_t check;   /* gumbel_screen_checksum() */
 } gumbel_screen_header;
 
 /* Bounds that hold for all 64 rows of a block. */
@@ -61,28 +61,29 @@ typedef struct gumbel_screen_block {
     float size;  /* N: upper bound on the norm of a row's q */
 } gumbel_screen_block;
 
-/* Sizes and byte offsets of the arrays of a buffer. */
+/* The arrays of a buffer. */
 typedef struct gumbel_screen_offsets {
-    int64_t blocks;
-    int64_t columns; /* of the copy: D rounded up to a multiple of 64; in layout TILES, 128 */
-    size_t bounds, steps, copy, bytes;
+    int64_t blocks;             /* of 64 rows */
+    int64_t columns;            /* of the copy: D rounded up to 64, or to 128 in layout TILES */
+    size_t bounds, steps, copy; /* byte offsets of the arrays */
+    size_t bytes;               /* of the whole buffer */
 } gumbel_screen_offsets;
 
-/* Terms of a logit's error bound that depend on the hidden state h = unit * k + r, in steps of a
- * row. All are rounded up. */
+/* Terms of a logit's error bound that depend on the hidden state h = u k + r, in steps of the row.
+ * Letters are those of docs/maths.md, section 14. All terms are rounded up. */
 typedef struct gumbel_screen_hidden_error {
-    float unit;     /* u */
-    float outliers; /* sum of |h_j| over the outlier dimensions O */
-    float rest;     /* norm of h over the other dimensions */
-    float grain;    /* norm of r, plus the rounding error of converting the sums */
-    float path;     /* gamma times the norm of h: the rounding error of the full pass */
+    float unit;        /* u: the quantization step of h */
+    float outlier_sum; /* A: sum of |h_j| over the outlier dimensions O */
+    float inlier_norm; /* R: norm of h over all other dimensions */
+    float residual;    /* G: norm of r, plus the rounding error of converting the sums */
+    float rounding;    /* gamma times the norm of h, for the rounding error of the full pass */
 } gumbel_screen_hidden_error;
 
-/* Computes the offsets for weights [rows, columns]: in the CPU's layout, or in `layout`. Both
- * return 0 on overflow. */
-int gumbel_screen_find_offsets(int64_t rows, int64_t columns, gumbel_screen_offsets *parts);
+/* Computes the offsets for weights [rows, columns] in the CPU's layout, or in `layout`. Returns 0
+ * on overflow. */
+int gumbel_screen_find_offsets(int64_t rows, int64_t columns, gumbel_screen_offsets *offsets);
 int gumbel_screen_find_offsets_as(gumbel_screen_layout layout, int64_t rows, int64_t columns,
-                                gumbel_screen_offsets *parts);
+                                  gumbel_screen_offsets *offsets);
 
 uint64_t gumbel_screen_checksum(const gumbel_screen_header *header);
 
@@ -90,7 +91,7 @@ uint64_t gumbel_screen_checksum(const gumbel_screen_header *header);
 typedef struct gumbel_screen_planes {
     int size;           /* 256 or 128 */
     int8_t *high, *low; /* padded with zeros to whole groups */
-    int64_t apart;      /* bytes from one group to the next */
+    int64_t stride;     /* bytes from one group to the next */
 } gumbel_screen_planes;
 
 /* Splits h, [columns], into planes whose integer products are exact. `header` is the screen's;
@@ -98,7 +99,7 @@ typedef struct gumbel_screen_planes {
  * finite or the logits may be too large. */
 int gumbel_screen_split_hidden(const float *h, int64_t columns, const gumbel_screen_header *header,
                                double gamma, const gumbel_screen_planes *planes,
-                               gumbel_screen_hidden_error *reach);
+                               gumbel_screen_hidden_error *hidden_error);
 
 /* Bounds the difference of unit * (plane * q.high + q.low) and logit / step, including the rounding
  * of gumbel_screen_bound_logit(). */
@@ -106,8 +107,8 @@ GUMBEL_INLINE float gumbel_screen_error_width(const gumbel_screen_hidden_error *
                                               const gumbel_screen_block *b)
 {
     float entry = b->error < GUMBEL_SCREEN_ENTRY ? b->error : GUMBEL_SCREEN_ENTRY;
-    float sum = entry * r->outliers + b->error * r->rest + b->size * r->grain +
-                (b->size + b->error) * r->path;
+    float sum = entry * r->outlier_sum + b->error * r->inlier_norm + b->size * r->residual +
+                (b->size + b->error) * r->rounding;
     return sum * (1.0f + 0x1p-20f);
 }
 

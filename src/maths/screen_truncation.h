@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Decides whether truncation keeps a token, from bounds of the row's values alone (docs/maths.md,
- * section 14). A screen gives bounds of the number and the mass of the tokens before it, in the row
- * sorted by larger value, then lower id.
+ * section 14). A screen gives bounds of the number and the mass of the tokens that precede it in
+ * the row, sorted by larger value, then lower id.
  */
 #ifndef GUMBEL_MATHS_SCREEN_TRUNCATION_H
 #define GUMBEL_MATHS_SCREEN_TRUNCATION_H
@@ -17,15 +17,16 @@ typedef enum gumbel_token_verdict {
 
 /* Bounds of a sum of masses. */
 typedef struct gumbel_mass_bounds {
-    gumbel_wide least, most;
+    gumbel_wide min, max;
 } gumbel_mass_bounds;
 
-/* Applies top_k to a token that is preceded by at least `least` and at most `most` tokens. */
-GUMBEL_INLINE gumbel_token_verdict gumbel_judge_top_k(int64_t top_k, int64_t least, int64_t most)
+/* Applies top_k to a token that min_before to max_before tokens precede. */
+GUMBEL_INLINE gumbel_token_verdict gumbel_judge_top_k(int64_t top_k, int64_t min_before,
+                                                      int64_t max_before)
 {
-    return most < top_k     ? GUMBEL_TOKEN_KEPT
-           : least >= top_k ? GUMBEL_TOKEN_TRUNCATED
-                            : GUMBEL_TOKEN_UNDECIDED;
+    return max_before < top_k    ? GUMBEL_TOKEN_KEPT
+           : min_before >= top_k ? GUMBEL_TOKEN_TRUNCATED
+                                 : GUMBEL_TOKEN_UNDECIDED;
 }
 
 /* Bounds of the summed masses of `tokens` values, from the sums over their lower and upper bounds.
@@ -40,16 +41,16 @@ GUMBEL_INLINE gumbel_mass_bounds gumbel_bound_mass_sum(gumbel_wide lower, gumbel
     return sum;
 }
 
-/* Applies top_p to a token. `before` is the mass of the tokens before it; `rest` its own mass and
- * that of the tokens after it which top_p sums. With a = before and r = rest, the token is kept if
- * a < ceil(p (a + r)), roughly a (1 - p) < p r: a larger a can only remove the token, and a larger
- * r can only keep it. */
+/* Applies top_p to a token. a, `before`, is the mass of the tokens before it; r, `remaining`, is
+ * its own mass and that of the tokens after it that top_p counts. The token is kept if a < ceil(p
+ * (a + r)), roughly a (1 - p) < p r: a larger a can only remove the token, and a larger r can only
+ * keep it. */
 GUMBEL_INLINE gumbel_token_verdict gumbel_judge_top_p(float top_p, gumbel_mass_bounds before,
-                                                      gumbel_mass_bounds rest)
+                                                      gumbel_mass_bounds remaining)
 {
-    if (before.most < gumbel_nucleus_mass(top_p, before.most + rest.least))
+    if (before.max < gumbel_nucleus_mass(top_p, before.max + remaining.min))
         return GUMBEL_TOKEN_KEPT;
-    if (before.least >= gumbel_nucleus_mass(top_p, before.least + rest.most))
+    if (before.min >= gumbel_nucleus_mass(top_p, before.min + remaining.max))
         return GUMBEL_TOKEN_TRUNCATED;
     return GUMBEL_TOKEN_UNDECIDED;
 }

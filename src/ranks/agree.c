@@ -27,11 +27,11 @@ static void digest_row(ranks_header *header, const gumbel_problem *p, int64_t b)
     ADD(RANKS_SEED, row.stream.seed);
     ADD(RANKS_POSITION, row.stream.position);
     ADD(RANKS_FIRST_SAMPLE, row.stream.sample);
-    if (p->request & GUMBEL_FEATURE_PENALTIES) {
+    if (p->features & GUMBEL_FEATURE_PENALTIES) {
         gumbel_penalties penalties = gumbel_problem_penalties(p, b);
         ADD(RANKS_TRANSFORMS, penalties);
     }
-    if (p->request & GUMBEL_FEATURE_ALLOWED) {
+    if (p->features & GUMBEL_FEATURE_ALLOWED) {
         const gumbel_token_lists *lists = &p->transforms.allowed;
         int64_t list = gumbel_problem_list_of_row(p, b);
         int64_t count = lists->offsets[list + 1] - lists->offsets[list];
@@ -40,7 +40,7 @@ static void digest_row(ranks_header *header, const gumbel_problem *p, int64_t b)
             ranks_add_digest(header->digests[RANKS_TRANSFORMS], lists->ids + lists->offsets[list],
                              (size_t)count * sizeof *lists->ids);
     }
-    if (p->request & GUMBEL_FEATURE_TRUNCATION) {
+    if (p->features & GUMBEL_FEATURE_TRUNCATION) {
         gumbel_problem whole = *p;
         whole.vocab = INT64_C(1) << 32; /* above every top_k */
         gumbel_rules rules = gumbel_problem_rules(&whole, b, row.greedy);
@@ -76,7 +76,7 @@ static void digest_output(ranks_header *header, const gumbel_output *out)
 void ranks_digest_host_arguments(ranks_header *header, const gumbel_problem *p,
                                  const gumbel_output *output)
 {
-    uint32_t transforms = p->request & SHARED_TRANSFORMS;
+    uint32_t transforms = p->features & SHARED_TRANSFORMS;
     int noise = p->sampling.noise != NULL;
     int given = p->sampling.given.data != NULL;
     for (int i = 0; i < RANKS_FIELDS; i++)
@@ -132,7 +132,7 @@ gumbel_status ranks_compare_headers(const void *headers, size_t stride, int32_t 
     for (int32_t r = 0; r < ranks; r++)
         if (HEADER(r)->magic != MAGIC || HEADER(r)->step != first->step)
             return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group",
-                               "ranks 0 and %d are at different calls", (int)r);
+                               "ranks 0 and %d make different calls", (int)r);
     for (int32_t r = 0; r < ranks; r++)
         if (HEADER(r)->status != GUMBEL_OK) {
             char field[sizeof HEADER(r)->field];

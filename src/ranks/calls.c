@@ -175,7 +175,7 @@ static gumbel_status adapt_described_call(const gumbel_group *group, adapted_cal
 {
     int64_t vocab_size;
     GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
-    GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
+    GUMBEL_REFUSE_IF(!head == !logits, error, "head", "set either head or logits, and not both");
     GUMBEL_REFUSE_IF(!output, error, "output", "output is NULL");
     return adapt_call(group, f, head, logits, sampling, &vocab_size, error);
 }
@@ -233,7 +233,7 @@ static gumbel_status read_draft(const gumbel_draft *draft, uint64_t *digest, gum
     GUMBEL_FORWARD(gumbel_read_options(&d, sizeof d, draft, "draft", error));
     if (d.rule != GUMBEL_RULE_COUPLED && (d.head || d.logits))
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "draft.rule",
-                           "a group verifies by GUMBEL_RULE_COUPLED");
+                           "a group supports GUMBEL_RULE_COUPLED only");
     *digest = RANKS_DIGEST_START;
     *digest = ranks_add_digest(*digest, &d.requests, sizeof d.requests);
     *digest = ranks_add_digest(*digest, &d.max_nodes, sizeof d.max_nodes);
@@ -319,7 +319,7 @@ gumbel_status gumbel_group_verify_workspace_size(const gumbel_group *group, cons
     int64_t vocab_size;
     uint64_t digest;
     GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
-    GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
+    GUMBEL_REFUSE_IF(!head == !logits, error, "head", "set either head or logits, and not both");
     GUMBEL_FORWARD(adapt_call(group, &f, head, logits, sampling, &vocab_size, error));
     GUMBEL_FORWARD(read_draft(draft, &digest, error));
     GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");

@@ -14,26 +14,26 @@
 
 #define TIMEOUT_MS  30000
 #define FRAME_BYTES 4096
-#define FRAME_MAX  (INT64_C(1) << 30)
+#define FRAME_MAX   (INT64_C(1) << 30)
 
-#define PEER_BYTES      ((size_t)3 << 20)
+#define PEER_BYTES     ((size_t)3 << 20)
 #define PEER_BYTES_MAX ((size_t)1 << 30)
 
-_Static_assert(GUMBEL_PEERS_MAX == GUMBEL_PEERS_RANKS, "as in dist.h");
+_Static_assert(GUMBEL_PEERS_MAX == GUMBEL_PEERS_RANKS, "equal to dist.h's");
 
-#define HELLO UINT64_C(0x67726f7570000000)
+#define OPEN_MESSAGE UINT64_C(0x67726f7570000000)
 
-/* The message that each rank sends in gumbel_group_open(). */
-typedef struct hello {
+/* Message of gumbel_group_open(): a rank's version, options and shard. */
+typedef struct open_message {
     uint64_t version;
     uint64_t frame_bytes, peer_bytes;
     ranks_shard shard;
     int32_t rank;
     int32_t status; /* gumbel_status of the rank's arguments */
     int32_t host_memory, peer_memory;
-    int32_t queues; /* whether the transport exchanges device memory */
+    int32_t has_stream_gather; /* whether the transport gathers device memory */
     int32_t reserved;
-} hello;
+} open_message;
 
 gumbel_status ranks_gather(gumbel_group *group, const void *send, void *receive, size_t bytes,
                            gumbel_error *error)
@@ -59,7 +59,7 @@ gumbel_status ranks_queue_gather(gumbel_group *group, void *stream, const void *
     const gumbel_transport *t = &group->transport;
     group->traffic.exchanges++;
     group->traffic.bytes += (int64_t)bytes;
-    if (t->queue(t->context, stream, send, receive, bytes, group->timeout_ms, why) == 0)
+    if (t->stream_all_gather(t->context, stream, send, receive, bytes, group->timeout_ms, why) == 0)
         return GUMBEL_OK;
     group->broken = 1;
     why[sizeof why - 1] = '\0';
@@ -187,8 +187,9 @@ static gumbel_status join_shards(gumbel_group *group, gumbel_error *error)
                (group->shards[r].rows == 0 || group->shards[r].first_token != at))
             r++;
         if (r == group->transport.ranks)
-            return gumbel_fail(error, GUMBEL_ERROR_GROUP, "options.first_token",
-                               "no rank's shard begins with token %" PRId64, at);
+            return gumbel_fail(
+                error, GUMBEL_ERROR_GROUP, "options.first_token",
+                "the shards have a gap or overlap: no shard begins with token %" PRId64, at);
         if (at > group->first_token && at % GUMBEL_BLOCK != 0)
             group->aligned = 0;
         at += group->shards[r].rows;
@@ -198,15 +199,17 @@ static gumbel_status join_shards(gumbel_group *group, gumbel_error *error)
 
 /* The first exchange of a group: gathers the shards of all ranks, and checks that the ranks agree
  * on the options. */
-static gumbel_status exchange_shards(gumbel_group *group, const hello *own, hello *all,
-                                     gumbel_error *error)
+static gumbel_status exchange_shards(gumbel_group *group, const open_message *own,
+                                     open_message *all, gumbel_error *error)
 {
     GUMBEL_FORWARD(ranks_gather(group, own, all, sizeof *own, error));
     for (int32_t r = 0; r < group->transport.ranks; r++) {
         if (all[r].version != own->version || all[r].rank != r)
-            return gumbel_fail(error, GUMBEL_ERROR_GROUP, "transport",
-                               "in place of rank %d rank %d answers, of another version or group",
-                               (int)r, (int)all[r].rank);
+            return gumbel_fail(
+                error, GUMBEL_ERROR_GROUP, "transport",
+                "expected rank %d, but rank %d answered; all ranks must use one version "
+                               "of libgumbel and open the group with distinct ranks",
+                (int)r, (int)all[r].rank);
         if (all[r].status != GUMBEL_OK)
             return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "rank %d: %s", (int)r,
                                gumbel_status_string((gumbel_status)all[r].status));
@@ -226,18 +229,20 @@ static gumbel_status check_device(const gumbel_device *device, const gumbel_grou
 {
     GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
     if (gumbel_version() != GUMBEL_VERSION)
-        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device",
-                           "libgumbel is version %s, libgumbel_dist another",
-                           gumbel_version_string());
+        return gumbel_fail(
+            error, GUMBEL_ERROR_UNSUPPORTED, "device",
+            "libgumbel_dist and libgumbel are of different versions; libgumbel is %s",
+            gumbel_version_string());
     if (device->backend->host_memory)
         return GUMBEL_OK;
     GUMBEL_REFUSE_IF(o->rows == 0, error, "options.rows",
-                     "rows is 0; a rank on a GPU must hold a row");
+                     "rows is 0; it must be at least 1 on a GPU");
     return GUMBEL_OK;
 }
 
 /* Allocates a group, and the [ranks] that exchange_shards() receives. */
-static gumbel_group *allocate_group(const gumbel_transport *t, size_t frame_bytes, hello **all)
+static gumbel_group *allocate_group(const gumbel_transport *t, size_t frame_bytes,
+                                    open_message **all)
 {
     size_t ranks = (size_t)t->ranks;
     gumbel_group *group = calloc(1, sizeof *group);
@@ -250,15 +255,15 @@ static gumbel_group *allocate_group(const gumbel_transport *t, size_t frame_byte
     return group;
 }
 
-/* Connects ranks on GPUs by peer memory, or else by the transport's `queue`. The decision depends
- * only on `all` and on exchanged results, so it is the same on all ranks. */
-static gumbel_status connect_devices(gumbel_group *group, const hello *all,
+/* Connects ranks on GPUs by peer memory, or else by the transport's `stream_all_gather`. The
+ * decision depends only on `all` and on exchanged results, so it is the same on all ranks. */
+static gumbel_status connect_devices(gumbel_group *group, const open_message *all,
                                      const gumbel_group_options *o, gumbel_error *error)
 {
-    int32_t ranks = group->transport.ranks, on_cpus = 0, queueing = 0;
+    int32_t ranks = group->transport.ranks, on_cpus = 0, with_stream_gather = 0;
     for (int32_t r = 0; r < ranks; r++) {
         on_cpus += all[r].host_memory;
-        queueing += all[r].queues;
+        with_stream_gather += all[r].has_stream_gather;
     }
     if (on_cpus == ranks)
         return GUMBEL_OK;
@@ -271,10 +276,10 @@ static gumbel_status connect_devices(gumbel_group *group, const hello *all,
         GUMBEL_FORWARD(ranks_connect_peers(group, o, error));
     if (group->peers.ranks)
         return GUMBEL_OK;
-    if (queueing == ranks)
+    if (with_stream_gather == ranks)
         return ranks_start_host_worker(group, error);
     return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "transport",
-                       "it exchanges host memory only, and the ranks are on GPUs%s; use "
+                       "the transport exchanges host memory only, and the ranks are on GPUs%s; use "
                        "gumbel_nccl_transport(), or GUMBEL_PEERS_REQUIRE on one host",
                        o->peer_memory == GUMBEL_PEERS_OFF ? "" : " that do not reach each other");
 }
@@ -296,7 +301,7 @@ gumbel_status gumbel_group_open(const gumbel_transport *transport, gumbel_device
 {
     gumbel_transport t;
     gumbel_group_options o = {0};
-    hello *all = NULL;
+    open_message *all = NULL;
     GUMBEL_REFUSE_IF(!opened, error, "group", "group is NULL");
     *opened = NULL;
     GUMBEL_FORWARD(read_transport(&t, transport, error));
@@ -318,15 +323,15 @@ gumbel_status gumbel_group_open(const gumbel_transport *transport, gumbel_device
     group->frame_bytes = o.frame_bytes;
     group->device = device;
     group->traffic.struct_size = sizeof group->traffic;
-    const hello own = {.version = HELLO | GUMBEL_VERSION,
-                       .frame_bytes = o.frame_bytes,
-                       .peer_bytes = o.peer_bytes,
-                       .shard = {o.first_token, o.rows},
-                       .rank = t.rank,
-                       .status = (int32_t)status,
-                       .host_memory = device && device->backend->host_memory,
-                       .peer_memory = (int32_t)o.peer_memory,
-                       .queues = t.queue && t.wait};
+    const open_message own = {.version = OPEN_MESSAGE | GUMBEL_VERSION,
+                              .frame_bytes = o.frame_bytes,
+                              .peer_bytes = o.peer_bytes,
+                              .shard = {o.first_token, o.rows},
+                              .rank = t.rank,
+                              .status = (int32_t)status,
+                              .host_memory = device && device->backend->host_memory,
+                              .peer_memory = (int32_t)o.peer_memory,
+                              .has_stream_gather = t.stream_all_gather && t.wait};
     gumbel_status joined = exchange_shards(group, &own, all, status == GUMBEL_OK ? error : NULL);
     if (joined == GUMBEL_OK)
         joined = connect_devices(group, all, &o, error);

@@ -38,12 +38,12 @@ struct gumbel_group {
     ranks_shard *shards;            /* [ranks] */
     int64_t first_token, end_token; /* range of all shards */
     int64_t rows_max;               /* of a shard */
-    int aligned;                    /* shards meet at multiples of a block */
+    int aligned;                    /* all boundaries between shards are multiples of a block */
     unsigned char *sent_frame;      /* this rank's frame */
     unsigned char *frames;          /* [ranks] frames received */
     uint64_t step;                  /* exchanges of headers so far */
     int broken;                     /* an exchange failed: the ranks may be out of step */
-    int exchanged;                  /* the call reached its exchange of headers */
+    int exchanged;                  /* the current call has reached its exchange of headers */
     int64_t vocab_size;             /* of the call: end of the whole vocabulary, or 0 */
     uint64_t draft_digest;          /* of the call's draft */
     uint64_t compared_digest;       /* on GPUs: digest of the arguments compared last */

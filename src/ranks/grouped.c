@@ -56,7 +56,7 @@ static gumbel_status queue_parts(gumbel_device *gpu, const gumbel_parts_call *ca
 {
     if (!gpu->backend->ranks || !gpu->backend->ranks->draw_parts)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device",
-                           "the device has no grouped draws");
+                           "the device does not support grouped draws");
     return call->problem->batch == 0 ? GUMBEL_OK
                                      : gpu->backend->ranks->draw_parts(gpu, call, error);
 }

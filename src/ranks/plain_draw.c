@@ -9,11 +9,11 @@
 #include "maths/summary.h"
 
 gumbel_status ranks_count_call(const gumbel_group *group, const gumbel_problem *problem,
-                               uint64_t purpose, size_t *most, gumbel_error *error)
+                               uint64_t purpose, size_t *max_bytes, gumbel_error *error)
 {
     gumbel_plan plan;
     GUMBEL_FORWARD(group->device->backend->plan(group->device, problem, purpose, &plan, error));
-    *most = plan.workspace_bytes > *most ? plan.workspace_bytes : *most;
+    *max_bytes = plan.workspace_bytes > *max_bytes ? plan.workspace_bytes : *max_bytes;
     return GUMBEL_OK;
 }
 
@@ -69,11 +69,11 @@ gumbel_status ranks_compare_device_call(ranks_draw *draw, gumbel_error *error)
 
 /* Count the workspace of a shard's summaries, whose masses depend on outputs that are not known
  * yet. */
-static gumbel_status count_summaries(const gumbel_group *group, gumbel_problem p, size_t *most,
+static gumbel_status count_summaries(const gumbel_group *group, gumbel_problem p, size_t *max_bytes,
                                      gumbel_error *error)
 {
     for (p.with_mass = 0; p.with_mass <= 1; p.with_mass++)
-        GUMBEL_FORWARD(ranks_count_call(group, &p, GUMBEL_CAPABILITY_SUMMARIES, most, error));
+        GUMBEL_FORWARD(ranks_count_call(group, &p, GUMBEL_CAPABILITY_SUMMARIES, max_bytes, error));
     return GUMBEL_OK;
 }
 

@@ -18,9 +18,9 @@ typedef struct ranks_draw {
     void *local;       /* workspace of calls on this rank's device */
 } ranks_draw;
 
-/* Raises *most to the workspace size of a call on the rank's device, if that is larger. */
+/* Raises *max_bytes to the workspace size of a call on the rank's device, if that is larger. */
 gumbel_status ranks_count_call(const gumbel_group *group, const gumbel_problem *problem,
-                               uint64_t purpose, size_t *most, gumbel_error *error);
+                               uint64_t purpose, size_t *max_bytes, gumbel_error *error);
 
 /* On CPUs: exchange headers, with `bytes` of payload or none, and set draw->end_token. */
 gumbel_status ranks_begin_exchange(ranks_draw *draw, const void *payload, void *received,

@@ -20,15 +20,14 @@
 
 static const char *refuse_plain(const gumbel_group *group, const gumbel_problem *p)
 {
-    return p->with_mass && !group->aligned
-               ? "shards meet within a block of 64 tokens, whose masses have one sum"
-               : NULL;
+    return p->with_mass && !group->aligned ? "a boundary between shards is not a multiple of 64"
+                                           : NULL;
 }
 
 static const char *refuse_candidates(const gumbel_group *group, const gumbel_problem *p)
 {
-    return (p->request & GUMBEL_FEATURE_RAW) && !group->aligned
-               ? "shards meet within a block of 64 tokens, whose raw masses have one sum"
+    return (p->features & GUMBEL_FEATURE_RAW) && !group->aligned
+               ? "a boundary between shards is not a multiple of 64"
                : NULL;
 }
 
@@ -40,15 +39,15 @@ static const char *refuse_top64(const gumbel_group *group, const gumbel_problem 
         if (group->shards[r].rows < GUMBEL_RANK_TOP)
             return "a shard has fewer than 64 tokens";
     if (!peers && !group->worker.runs)
-        return "there is neither peer memory nor a transport of host collectives";
+        return "there is neither peer memory nor a transport with blocking_all_gather";
     if (!peers && group->transport.ranks > GUMBEL_PEERS_RANKS)
         return "there are more than 16 ranks";
     if (p->batch < (peers && keeps_few ? 1 : TOP64_ROWS_MIN))
-        return "fewer than 8 rows, without peer memory or with top_p alone, are faster whole";
+        return "fewer than 8 rows without peer memory, or with top_p alone, are faster whole";
     if (p->batch > GUMBEL_PEERS_CHOSEN_ROWS)
         return "there are more than 1024 rows";
     if (p->first_row != 0 || p->position_by_row || p->mask_by_row || p->list_of_row || p->with_path)
-        return "it serves no drafts";
+        return "drafts are not supported";
     return NULL;
 }
 

@@ -44,7 +44,8 @@ static gumbel_status read_given_noise(gumbel_problem *p, gumbel_error *error)
     GUMBEL_REFUSE_IF(!s->noise && s->noise_stride != 0, error, "sampling.noise_stride",
                      "stride is %" PRId64 "; it must be 0 without noise", s->noise_stride);
     GUMBEL_REFUSE_IF(s->noise_stride != 0 && s->noise_stride < p->vocab, error,
-                     "sampling.noise_stride", "stride is %" PRId64 ", less than %" PRId64 " tokens",
+                     "sampling.noise_stride",
+                     "stride is %" PRId64 "; it must be at least %" PRId64 ", the number of tokens",
                      s->noise_stride, p->vocab);
     if (s->noise && s->noise_stride == 0)
         s->noise_stride = p->vocab;
@@ -52,7 +53,7 @@ static gumbel_status read_given_noise(gumbel_problem *p, gumbel_error *error)
                          __builtin_mul_overflow(elements, s->num_samples, &elements) ||
                          __builtin_mul_overflow(elements, (int64_t)sizeof(float), &bytes),
                      error, "sampling.noise_stride",
-                     "[%" PRId64 ", %d] with stride %" PRId64 " is larger than any memory",
+                     "noise [%" PRId64 ", %d] with stride %" PRId64 " is larger than any memory",
                      p->batch, (int)s->num_samples, s->noise_stride);
     return GUMBEL_OK;
 }
@@ -64,9 +65,9 @@ static gumbel_status read_given_tokens(gumbel_problem *p, gumbel_error *error)
     GUMBEL_FORWARD(gumbel_read_rows(s->given.data, sizeof *s->given.data, s->num_samples, p->batch,
                                     &s->given.stride, "sampling.given", error));
     GUMBEL_REFUSE_IF(s->given.data && s->noise, error, "sampling.noise",
-                     "given tokens are not drawn, so no noise counts");
+                     "noise must be NULL: given tokens are scored, not drawn");
     if (s->given.data)
-        p->request |= GUMBEL_FEATURE_GIVEN;
+        p->features |= GUMBEL_FEATURE_GIVEN;
     return GUMBEL_OK;
 }
 
@@ -82,8 +83,8 @@ gumbel_status gumbel_read_sampling(gumbel_problem *p, const gumbel_sampling *sam
     GUMBEL_REFUSE_IF(s->num_samples < 1 || s->num_samples > GUMBEL_SAMPLES_MAX, error,
                      "sampling.num_samples", "num_samples is %d; it must be in 1..%d",
                      (int)s->num_samples, GUMBEL_SAMPLES_MAX);
-    GUMBEL_REFUSE_IF(s->reserved, error, "sampling.reserved", "it is not 0");
-    GUMBEL_REFUSE_IF(s->reserved2, error, "sampling.reserved2", "it is not 0");
+    GUMBEL_REFUSE_IF(s->reserved, error, "sampling.reserved", "reserved is not 0");
+    GUMBEL_REFUSE_IF(s->reserved2, error, "sampling.reserved2", "reserved2 is not 0");
     GUMBEL_REFUSE_IF(s->domain >= GUMBEL_BLOCK_DOMAIN, error, "sampling.domain",
                      "domain is %#x; it must be below 2^31", (unsigned)s->domain);
     GUMBEL_FORWARD(gumbel_check_slots(&s->slots, "sampling.slots", error));
@@ -107,7 +108,7 @@ gumbel_status gumbel_check_host_sampling(const gumbel_problem *p, gumbel_error *
 {
     const gumbel_sampling *s = &p->sampling;
     GUMBEL_REFUSE_IF(s->live_rows && (*s->live_rows < 0 || *s->live_rows > p->batch), error,
-                     "sampling.live_rows", "it is %d; it must be in 0..%" PRId64,
+                     "sampling.live_rows", "live_rows is %d; it must be in 0..%" PRId64,
                      (int)*s->live_rows, p->batch);
     int64_t live = s->live_rows ? *s->live_rows : p->batch;
     GUMBEL_FORWARD(gumbel_check_host_slots(&s->slots, live, "sampling.slots", error));
@@ -126,23 +127,6 @@ gumbel_status gumbel_check_host_sampling(const gumbel_problem *p, gumbel_error *
     return gumbel_check_host_stream(p->stream, error);
 }
 
-static gumbel_status check_screen(const gumbel_head *h, gumbel_screen_layout layout,
-                                  gumbel_error *error)
-{
-    gumbel_screen_offsets parts;
-    if (!h->screen.data)
-        return GUMBEL_OK;
-    GUMBEL_REFUSE_IF((uintptr_t)h->screen.data % GUMBEL_WORKSPACE_ALIGNMENT != 0, error,
-                     "head.screen.data", "it is not aligned to %d bytes",
-                     GUMBEL_WORKSPACE_ALIGNMENT);
-    if (layout == GUMBEL_SCREEN_LAYOUT_NONE ||
-        !gumbel_screen_find_offsets_as(layout, h->weight.rows, h->weight.cols, &parts))
-        return GUMBEL_OK; /* no such device uses the screen */
-    GUMBEL_REFUSE_IF(h->screen.bytes < parts.bytes, error, "head.screen.bytes",
-                     "it is %zu; gumbel_screen_size() is %zu", h->screen.bytes, parts.bytes);
-    return GUMBEL_OK;
-}
-
 gumbel_status gumbel_read_head(gumbel_problem *p, gumbel_screen_layout layout,
                                const gumbel_head *head, const gumbel_sampling *sampling,
                                gumbel_error *error)
@@ -152,10 +136,10 @@ gumbel_status gumbel_read_head(gumbel_problem *p, gumbel_screen_layout layout,
     GUMBEL_FORWARD(gumbel_read_options(&h, sizeof h, head, "head", error));
     GUMBEL_FORWARD(gumbel_read_tensor(&h.hidden, "head.hidden", error));
     GUMBEL_FORWARD(gumbel_read_tensor(&h.weight, "head.weight", error));
-    GUMBEL_REFUSE_IF(h.hidden.cols < 1, error, "head.hidden", "it has no columns");
-    GUMBEL_REFUSE_IF(h.weight.rows < 1, error, "head.weight", "it has no rows");
+    GUMBEL_REFUSE_IF(h.hidden.cols < 1, error, "head.hidden", "hidden has no columns");
+    GUMBEL_REFUSE_IF(h.weight.rows < 1, error, "head.weight", "weight has no rows");
     GUMBEL_REFUSE_IF(h.weight.cols != h.hidden.cols, error, "head.weight",
-                     "it has %" PRId64 " columns, head.hidden has %" PRId64, h.weight.cols,
+                     "weight has %" PRId64 " columns, but head.hidden has %" PRId64, h.weight.cols,
                      h.hidden.cols);
     if (h.bias.data) {
         GUMBEL_FORWARD(gumbel_read_tensor(&h.bias, "head.bias", error));
@@ -173,7 +157,12 @@ gumbel_status gumbel_read_head(gumbel_problem *p, gumbel_screen_layout layout,
                           .bias = h.bias,
                           .screen = h.screen.data,
                           .first_token = h.first_token};
-    GUMBEL_FORWARD(check_screen(&h, layout, error));
+    gumbel_screen_offsets offsets;
+    int has_screens = layout != GUMBEL_SCREEN_LAYOUT_NONE &&
+                      gumbel_screen_find_offsets_as(layout, h.weight.rows, h.weight.cols, &offsets);
+    if (h.screen.data)
+        GUMBEL_FORWARD(gumbel_check_screen_memory(&h.screen, has_screens ? offsets.bytes : 0,
+                                                  "head.screen", error));
     GUMBEL_FORWARD(read_token_range(p, h.scale, h.soft_cap, h.vocab_size, "head", error));
     return gumbel_read_sampling(p, sampling, error);
 }
@@ -185,7 +174,7 @@ gumbel_status gumbel_read_logits(gumbel_problem *p, const gumbel_logits *logits,
     GUMBEL_REFUSE_IF(!logits, error, "logits", "logits is NULL");
     GUMBEL_FORWARD(gumbel_read_options(&l, sizeof l, logits, "logits", error));
     GUMBEL_FORWARD(gumbel_read_tensor(&l.logits, "logits.logits", error));
-    GUMBEL_REFUSE_IF(l.logits.cols < 1, error, "logits.logits", "it has no columns");
+    GUMBEL_REFUSE_IF(l.logits.cols < 1, error, "logits.logits", "logits has no columns");
     *p = (gumbel_problem){.batch = l.logits.rows,
                           .vocab = l.logits.cols,
                           .logits = l.logits,
@@ -205,9 +194,10 @@ gumbel_status gumbel_read_noise(gumbel_problem *p, const gumbel_sampling *sampli
         count);
     *p = (gumbel_problem){.batch = batch, .vocab = count, .first_token = first_token};
     GUMBEL_FORWARD(gumbel_read_sampling(p, sampling, error));
-    GUMBEL_REFUSE_IF(p->sampling.noise, error, "sampling.noise", "this call computes the noise");
+    GUMBEL_REFUSE_IF(p->sampling.noise, error, "sampling.noise",
+                     "noise must be NULL: this call computes the noise");
     p->sampling.temperature = (gumbel_row_f32){0};
-    p->request = 0;
+    p->features = 0;
     return GUMBEL_OK;
 }
 
@@ -231,7 +221,7 @@ gumbel_status gumbel_read_step(gumbel_step *into, const gumbel_step *step, gumbe
     GUMBEL_FORWARD(gumbel_check_slots(&into->slots, "step.slots", error));
     GUMBEL_FORWARD(
         gumbel_check_aligned(into->live_rows, sizeof *into->live_rows, "step.live_rows", error));
-    GUMBEL_REFUSE_IF(into->reserved, error, "step.reserved", "it is not 0");
+    GUMBEL_REFUSE_IF(into->reserved, error, "step.reserved", "reserved is not 0");
     int64_t places = gumbel_slot_count(&into->slots, into->batch);
     if (into->position)
         GUMBEL_FORWARD(gumbel_read_rows(into->position, sizeof *into->position, 1, places,
@@ -247,8 +237,9 @@ gumbel_status gumbel_read_step(gumbel_step *into, const gumbel_step *step, gumbe
     GUMBEL_REFUSE_IF(
         __builtin_mul_overflow(places * into->num_samples, into->ring_length, &elements) ||
             elements > INT64_MAX / (int64_t)sizeof(int32_t),
-        error, "step.ring_length", "[%" PRId64 ", %" PRId64 ", %d] is larger than any memory",
-        into->ring_length, places, (int)into->num_samples);
+        error, "step.ring_length",
+        "a ring [%" PRId64 ", %" PRId64 ", %d] is larger than any memory", into->ring_length,
+        places, (int)into->num_samples);
     return GUMBEL_OK;
 }
 
@@ -286,10 +277,10 @@ gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *outpu
     GUMBEL_REFUSE_IF(into->num_top < 0 || into->num_top > GUMBEL_TOP_MAX, error, "output.num_top",
                      "num_top is %d; it must be in 0..%d", (int)into->num_top, GUMBEL_TOP_MAX);
     GUMBEL_REFUSE_IF((int)into->logprobs_of < 0 || into->logprobs_of > GUMBEL_RAW, error,
-                     "output.logprobs_of", "logprobs_of is %d, which no gumbel_distribution has",
+                     "output.logprobs_of", "logprobs_of is %d; it must be a gumbel_distribution",
                      (int)into->logprobs_of);
     GUMBEL_REFUSE_IF(into->top_logits && into->num_top > 0 && !into->top_ids, error,
-                     "output.top_logits", "they are those of top_ids, which is NULL");
+                     "output.top_logits", "top_logits requires output.top_ids, which is NULL");
     GUMBEL_REFUSE_IF(into->num_best < 0 || into->num_best > GUMBEL_BEST_MAX, error,
                      "output.num_best", "num_best is %d; it must be in 0..%d", (int)into->num_best,
                      GUMBEL_BEST_MAX);

@@ -8,10 +8,10 @@
 
 #include "maths/screen_bound.h"
 #include "validate/validate_lists.h"
-#include "validate/validate_request.h"
+#include "validate/validate_features.h"
 
-/* `layout` is the layout of the device's screens, which determines the required size of the head's
- * screen. */
+/* Reads a head or logits, and the sampling parameters, into a problem. `layout` is the layout of
+ * the device's screens, which determines the required size of the head's screen. */
 gumbel_status gumbel_read_head(gumbel_problem *problem, gumbel_screen_layout layout,
                                const gumbel_head *head, const gumbel_sampling *sampling,
                                gumbel_error *error);
@@ -35,9 +35,14 @@ gumbel_status gumbel_read_step(gumbel_step *into, const gumbel_step *step, gumbe
 gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *output, int64_t batch,
                                  gumbel_error *error);
 
-/* Checks values that the host can read: temperatures, slots, live rows, the request's rows and
- * lists; and that the stream is NULL. */
+/* Checks values that the host can read: temperatures, slots, live rows, and the row parameters
+ * and lists of features; and that the stream is NULL. */
 gumbel_status gumbel_check_host_sampling(const gumbel_problem *problem, gumbel_error *error);
+
+/* Checks that a screen's memory is not NULL, is aligned, and has at least `required` bytes. `name`
+ * is the screen's field, such as "head.screen". */
+gumbel_status gumbel_check_screen_memory(const gumbel_screen *screen, size_t required,
+                                         const char *name, gumbel_error *error);
 
 /* Checks that a problem's screen, in host memory, has the layout, shape and dtype of its weights.
  */

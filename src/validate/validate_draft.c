@@ -20,12 +20,12 @@ gumbel_status gumbel_read_draft(gumbel_draft *into, const gumbel_draft *draft, i
                      "draft.max_nodes", "max_nodes is %d; it must be in 1..%d",
                      (int)into->max_nodes, GUMBEL_NODES_MAX);
     GUMBEL_REFUSE_IF((int)into->rule < 0 || into->rule > GUMBEL_RULE_BLOCK, error, "draft.rule",
-                     "rule is %d, which no gumbel_rule has", (int)into->rule);
+                     "rule is %d; it must be a gumbel_rule", (int)into->rule);
     GUMBEL_REFUSE_IF(into->head && into->logits, error, "draft.logits",
-                     "drafts were drawn from a head or from logits, not from both");
+                     "head and logits are both set; set the one that the drafts were drawn from");
     GUMBEL_REFUSE_IF(into->rule != GUMBEL_RULE_COUPLED && into->parents, error, "draft.parents",
-                     "the coupled rule alone accepts trees");
-    GUMBEL_REFUSE_IF(rows > INT32_MAX, error, "draft", "2^31 rows or more are too many");
+                     "only GUMBEL_RULE_COUPLED supports trees");
+    GUMBEL_REFUSE_IF(rows > INT32_MAX, error, "draft", "the draft has 2^31 rows or more");
     places = into->requests * into->max_nodes;
     GUMBEL_REFUSE_IF(!into->offsets && places > rows, error, "draft.offsets",
                      "without offsets %" PRId64 " requests of %d nodes take %" PRId64
@@ -42,7 +42,7 @@ gumbel_status gumbel_read_draft(gumbel_draft *into, const gumbel_draft *draft, i
     GUMBEL_FORWARD(gumbel_check_aligned(into->limit, sizeof *into->limit, "draft.limit", error));
     GUMBEL_REFUSE_IF(!into->lse != !into->logprobs, error,
                      into->lse ? "draft.logprobs" : "draft.lse",
-                     "lse and logprobs are of one call: set both, or neither");
+                     "only one of lse and logprobs is set: set both, or neither");
     GUMBEL_FORWARD(gumbel_check_aligned(into->lse, sizeof *into->lse, "draft.lse", error));
     GUMBEL_FORWARD(
         gumbel_check_aligned(into->logprobs, sizeof *into->logprobs, "draft.logprobs", error));
@@ -71,7 +71,7 @@ gumbel_status gumbel_read_verified(gumbel_verified *into, const gumbel_verified 
                   {into->histogram, sizeof *into->histogram, "verified.histogram"}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         GUMBEL_REFUSE_IF(i < 2 && !places[i].data && requests > 0, error, places[i].field,
-                         "it is NULL");
+                         "the pointer is NULL");
         GUMBEL_FORWARD(
             gumbel_check_aligned(places[i].data, places[i].size, places[i].field, error));
     }
@@ -88,8 +88,8 @@ static gumbel_status check_host_nodes(const gumbel_draft *d, int64_t r, int64_t 
         first = d->offsets[r];
         count = end - first;
         GUMBEL_REFUSE_IF(first < 0 || count < 0 || end > rows, error, "draft.offsets",
-                         "offsets[%" PRId64 "] is %d, the next %" PRId64
-                         "; they must never fall, in 0..%" PRId64,
+                         "offsets[%" PRId64 "] is %d, and the next is %" PRId64
+                         "; offsets must not decrease, and must be in 0..%" PRId64,
                          r, (int)d->offsets[r], end, rows);
         GUMBEL_REFUSE_IF(count > d->max_nodes, error, "draft.offsets",
                          "request %" PRId64 " has %" PRId64 " rows, more than max_nodes %d", r,
@@ -104,8 +104,8 @@ static gumbel_status check_host_nodes(const gumbel_draft *d, int64_t r, int64_t 
     for (int64_t j = 1; j < count && d->parents; j++)
         GUMBEL_REFUSE_IF(
             d->parents[first + j] < 0 || d->parents[first + j] >= j, error, "draft.parents",
-            "parents[%" PRId64 "] is %d; of node %" PRId64 " it must be in 0..%" PRId64, first + j,
-            (int)d->parents[first + j], j, j - 1);
+            "parents[%" PRId64 "] is %d; the parent of node %" PRId64 " must be in 0..%" PRId64,
+            first + j, (int)d->parents[first + j], j, j - 1);
     GUMBEL_REFUSE_IF(d->limit && d->limit[r] < 0, error, "draft.limit",
                      "limit[%" PRId64 "] is %d; it must be >= 0", r, (int)d->limit[r]);
     return GUMBEL_OK;
@@ -144,17 +144,20 @@ static int is_domain_of_rules(uint32_t domain)
 static gumbel_status check_draft_sampling(const gumbel_sampling *s, const gumbel_problem *target,
                                           gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(s->slots.of_row || s->live_rows, error, "draft.sampling.slots",
-                     "the target's sampling has the slots and live rows");
+    GUMBEL_REFUSE_IF(
+        s->slots.of_row || s->live_rows, error, "draft.sampling.slots",
+        "slots and live_rows must be unset here: they are set in the target's sampling");
     GUMBEL_REFUSE_IF(s->given.data || s->noise, error, "draft.sampling.given",
-                     "a draft has no given tokens and no given noise");
+                     "given and noise must be NULL for a draft");
     GUMBEL_REFUSE_IF(s->num_samples > 1, error, "draft.sampling.num_samples",
-                     "num_samples is %d; a draft is one draw", (int)s->num_samples);
+                     "num_samples is %d; it must be 1 for a draft", (int)s->num_samples);
     GUMBEL_REFUSE_IF(s->domain == target->sampling.domain || is_domain_of_rules(s->domain), error,
-                     "draft.sampling.domain", "domain is %u, whose noise the target or a rule uses",
+                     "draft.sampling.domain",
+                     "domain is %u; the target or the rule uses its noise: choose another domain",
                      (unsigned)s->domain);
     GUMBEL_REFUSE_IF(is_domain_of_rules(target->sampling.domain), error, "sampling.domain",
-                     "domain is %u, whose noise a rule uses", (unsigned)target->sampling.domain);
+                     "domain is %u; the rule uses its noise: choose another domain",
+                     (unsigned)target->sampling.domain);
     return GUMBEL_OK;
 }
 
@@ -174,11 +177,11 @@ gumbel_status gumbel_read_proposal(gumbel_problem *p, const gumbel_draft *draft,
         draft->head ? gumbel_read_head(p, GUMBEL_SCREEN_LAYOUT_NONE, draft->head, NULL, error)
                     : gumbel_read_logits(p, draft->logits, NULL, error),
         error));
-    GUMBEL_REFUSE_IF(p->batch != rows, error, field, "it has %" PRId64 " rows, the target %" PRId64,
-                     p->batch, rows);
+    GUMBEL_REFUSE_IF(p->batch != rows, error, field,
+                     "the draft has %" PRId64 " rows, but the target has %" PRId64, p->batch, rows);
     GUMBEL_REFUSE_IF(p->vocab != target->vocab || p->first_token != target->first_token ||
                          p->end_token != target->end_token,
-                     error, field, "its tokens are not the target's");
+                     error, field, "the range of tokens is not the target's");
     p->batch = draft->requests;
     GUMBEL_FORWARD(prefix_field(gumbel_read_sampling(p, &s, error), error));
     p->sampling.live_rows = target->sampling.live_rows;

@@ -25,8 +25,8 @@ gumbel_status gumbel_read_options(void *into, size_t known, const void *options,
 gumbel_status gumbel_check_aligned(const void *data, size_t size, const char *field,
                                    gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF((uintptr_t)data % size != 0, error, field, "it is not aligned to %zu bytes",
-                     size);
+    GUMBEL_REFUSE_IF((uintptr_t)data % size != 0, error, field,
+                     "the pointer is not aligned to %zu bytes", size);
     return GUMBEL_OK;
 }
 
@@ -116,6 +116,6 @@ gumbel_status gumbel_read_tensor(gumbel_tensor *t, const char *name, gumbel_erro
 
 gumbel_status gumbel_check_host_stream(const void *stream, gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(stream, error, "stream", "it must be NULL on the CPU");
+    GUMBEL_REFUSE_IF(stream, error, "stream", "stream must be NULL on a CPU");
     return GUMBEL_OK;
 }

@@ -14,7 +14,7 @@ gumbel_status gumbel_check_lists(const gumbel_token_lists *lists, int takes_valu
     GUMBEL_REFUSE_IF(!lists->offsets && (lists->ids || lists->values), error, name,
                      "offsets is NULL, and ids or values are not");
     GUMBEL_REFUSE_IF(lists->reserved, error, name, "a reserved field is not 0");
-    GUMBEL_REFUSE_IF(lists->values && !takes_values, error, name, "it takes no values");
+    GUMBEL_REFUSE_IF(lists->values && !takes_values, error, name, "values must be NULL");
     GUMBEL_REFUSE_IF(lists->ids && !lists->values && takes_values, error, name, "values is NULL");
     GUMBEL_REFUSE_IF((uintptr_t)lists->offsets % sizeof *lists->offsets != 0 ||
                          (uintptr_t)lists->ids % sizeof *lists->ids != 0 ||
@@ -30,8 +30,9 @@ gumbel_status gumbel_check_host_lists(const gumbel_token_lists *lists, int64_t b
         return GUMBEL_OK;
     for (int64_t b = 0; b <= batch; b++)
         GUMBEL_REFUSE_IF(lists->offsets[b] < (b > 0 ? lists->offsets[b - 1] : 0), error, name,
-                         "offsets[%" PRId64 "] is %" PRId64 "; it must be >= 0 and never fall", b,
-                         lists->offsets[b]);
+                         "offsets[%" PRId64 "] is %" PRId64
+                         "; offsets must start at 0 or above, and must not decrease",
+                         b, lists->offsets[b]);
     int64_t first = lists->offsets[0], end = lists->offsets[batch];
     GUMBEL_REFUSE_IF(first < end && !lists->ids, error, name, "ids is NULL");
     for (int64_t i = first; i < end; i++)
@@ -49,7 +50,7 @@ gumbel_status gumbel_read_history(gumbel_history *into, const gumbel_history *hi
 {
     char field[64];
     int64_t counts;
-    GUMBEL_REFUSE_IF(!history, error, name, "it is NULL");
+    GUMBEL_REFUSE_IF(!history, error, name, "the pointer is NULL");
     GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, history, name, error));
 #define FIELD(member) (snprintf(field, sizeof field, "%s.%s", name, member), field)
     GUMBEL_REFUSE_IF(into->vocab_size < 1 || into->vocab_size > TOKENS_END, error,
@@ -60,9 +61,9 @@ gumbel_status gumbel_read_history(gumbel_history *into, const gumbel_history *hi
                      error, FIELD("vocab_size"),
                      "[%" PRId64 ", %" PRId64 "] is larger than any memory", batch,
                      into->vocab_size);
-    GUMBEL_REFUSE_IF(!into->prompt, error, FIELD("prompt"), "it is NULL");
-    GUMBEL_REFUSE_IF(!into->output, error, FIELD("output"), "it is NULL");
-    GUMBEL_REFUSE_IF(!into->counts, error, FIELD("counts"), "it is NULL");
+    GUMBEL_REFUSE_IF(!into->prompt, error, FIELD("prompt"), "prompt is NULL");
+    GUMBEL_REFUSE_IF(!into->output, error, FIELD("output"), "output is NULL");
+    GUMBEL_REFUSE_IF(!into->counts, error, FIELD("counts"), "counts is NULL");
     GUMBEL_FORWARD(
         gumbel_check_aligned(into->prompt, sizeof *into->prompt, FIELD("prompt"), error));
     GUMBEL_FORWARD(
@@ -71,7 +72,7 @@ gumbel_status gumbel_read_history(gumbel_history *into, const gumbel_history *hi
         into->count_bits = 16;
     GUMBEL_REFUSE_IF(into->count_bits != 16 && into->count_bits != 32, error, FIELD("count_bits"),
                      "count_bits is %d; it must be 16 or 32", (int)into->count_bits);
-    GUMBEL_REFUSE_IF(into->reserved, error, FIELD("reserved"), "it is not 0");
+    GUMBEL_REFUSE_IF(into->reserved, error, FIELD("reserved"), "reserved is not 0");
     GUMBEL_FORWARD(
         gumbel_check_aligned(into->counts, (size_t)into->count_bits / 8, FIELD("counts"), error));
 #undef FIELD

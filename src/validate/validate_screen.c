@@ -4,6 +4,22 @@
 #include "core/fail.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+
+gumbel_status gumbel_check_screen_memory(const gumbel_screen *screen, size_t required,
+                                         const char *name, gumbel_error *error)
+{
+    char data[48], bytes[48];
+    snprintf(data, sizeof data, "%s.data", name);
+    snprintf(bytes, sizeof bytes, "%s.bytes", name);
+    GUMBEL_REFUSE_IF(!screen->data, error, data, "data is NULL");
+    GUMBEL_REFUSE_IF((uintptr_t)screen->data % GUMBEL_WORKSPACE_ALIGNMENT != 0, error, data,
+                     "data is not aligned to %d bytes", GUMBEL_WORKSPACE_ALIGNMENT);
+    GUMBEL_REFUSE_IF(screen->bytes < required, error, bytes,
+                     "bytes is %zu; it must be at least gumbel_screen_size(), %zu", screen->bytes,
+                     required);
+    return GUMBEL_OK;
+}
 
 gumbel_status gumbel_check_host_screen(const gumbel_problem *p, gumbel_screen_layout layout,
                                        gumbel_error *error)
@@ -14,16 +30,17 @@ gumbel_status gumbel_check_host_screen(const gumbel_problem *p, gumbel_screen_la
         return GUMBEL_OK;
     memcpy(&h, p->screen, sizeof h);
     GUMBEL_REFUSE_IF(h.magic != GUMBEL_SCREEN_MAGIC || h.check != gumbel_screen_checksum(&h), error,
-                     field, "gumbel_screen_prepare() did not write it");
-    GUMBEL_REFUSE_IF(h.version != GUMBEL_SCREEN_VERSION || h.layout != (uint32_t)layout, error,
-                     field, "it was written by another version, or for another kind of device");
+                     field, "the header is not one that gumbel_screen_prepare() wrote");
+    GUMBEL_REFUSE_IF(
+        h.version != GUMBEL_SCREEN_VERSION || h.layout != (uint32_t)layout, error, field,
+        "the screen was made by another version of libgumbel, or for another kind of device");
     GUMBEL_REFUSE_IF(h.rows != p->vocab || h.columns != p->hidden_size, error, field,
-                     "it is of weights [%" PRId64 ", %" PRId64 "], head.weight is [%" PRId64
-                     ", %" PRId64 "]",
+                     "the screen was made for weights [%" PRId64 ", %" PRId64
+                     "], but head.weight is [%" PRId64 ", %" PRId64 "]",
                      h.rows, h.columns, p->vocab, p->hidden_size);
     GUMBEL_REFUSE_IF(h.dtype != (uint32_t)p->weight.dtype, error, field,
-                     "it is of weights of dtype %u, head.weight has %d", (unsigned)h.dtype,
-                     (int)p->weight.dtype);
+                     "the screen was made for weights of dtype %u, but head.weight has dtype %d",
+                     (unsigned)h.dtype, (int)p->weight.dtype);
     GUMBEL_REFUSE_IF(h.list_max < 1 || h.list_max > GUMBEL_SCREEN_LIST_MAX, error, field,
                      "list_max is %d; it must be in 1..%d", (int)h.list_max,
                      GUMBEL_SCREEN_LIST_MAX);

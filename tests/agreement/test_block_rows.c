@@ -21,7 +21,7 @@
 
 #include "every_isa.h"
 
-enum { MOST = 4600, SAMPLES = 5 };
+enum { TOKENS_MAX = 4600, SAMPLES = 5 };
 
 /* The logit of token i of `vocab`; `random` is the state of the row's generator. */
 typedef float (*row_kind)(int64_t i, int64_t vocab, uint64_t *random);
@@ -114,9 +114,9 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* A row in memory; NaN follows the last logit. */
 typedef struct row {
-    float logits[MOST + 64];
+    float logits[TOKENS_MAX + 64];
     gumbel_dtype dtype;
-    uint16_t narrow[MOST + 64]; /* the logits rounded to a 16-bit dtype */
+    uint16_t narrow[TOKENS_MAX + 64]; /* the logits rounded to a 16-bit dtype */
     int64_t vocab, first_token;
     gumbel_logits input;
     gumbel_sampling sampling;
@@ -231,7 +231,7 @@ static void every_row_kind_matches_the_oracle(void **state)
 {
     static const int64_t sizes[] = {1, 3, 63, 64, 65, 127, 129, 300, 2037, 4500};
     static const int64_t firsts[] = {0, 64, 128, 4,       60,
-                                     1, 37, 63,  1000003, (1ll << 31) - MOST - 64};
+                                     1, 37, 63,  1000003, (1ll << 31) - TOKENS_MAX - 64};
     uint64_t random = 21;
     row *r = make_zeroed(1, sizeof *r);
     for (int round = 0; round < 3 * nightly_factor(); round++)

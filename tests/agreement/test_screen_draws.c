@@ -393,7 +393,7 @@ static void changed_weights_are_found(void **state)
     gumbel_screen screen = make_screen(*state, &generated.weight);
     gumbel_error error;
     size_t bytes;
-    gumbel_screen_offsets parts;
+    gumbel_screen_offsets offsets;
     assert_int_equal(gumbel_screen_verify(*state, NULL, &generated.weight, &screen, &error),
                      GUMBEL_OK);
     uint16_t *weight = (uint16_t *)(uintptr_t)generated.weight.data, kept = weight[123 * 100 + 7];
@@ -402,10 +402,10 @@ static void changed_weights_are_found(void **state)
                      GUMBEL_ERROR_ARGUMENT);
     assert_non_null(strstr(error.message, "row 123 "));
     weight[123 * 100 + 7] = kept;
-    assert_true(gumbel_screen_find_offsets(500, 100, &parts));
+    assert_true(gumbel_screen_find_offsets(500, 100, &offsets));
     assert_int_equal(gumbel_screen_size(*state, &generated.weight, &bytes, &error), GUMBEL_OK);
-    assert_int_equal(bytes, parts.bytes);
-    ((unsigned char *)screen.data)[parts.copy + 70 * parts.columns] ^= 64;
+    assert_int_equal(bytes, offsets.bytes);
+    ((unsigned char *)screen.data)[offsets.copy + 70 * offsets.columns] ^= 64;
     assert_int_equal(gumbel_screen_verify(*state, NULL, &generated.weight, &screen, &error),
                      GUMBEL_ERROR_ARGUMENT);
     free(screen.data);
@@ -426,13 +426,13 @@ static void explained(void **state)
     assert_int_equal(
         gumbel_explain(*state, &head, NULL, NULL, &out->output, text, sizeof text, NULL),
         GUMBEL_OK);
-    assert_non_null(strstr(text, "not screen: it does not serve log-normaliser"));
+    assert_non_null(strstr(text, "not screen: does not support log-normaliser"));
     gumbel_sampling how = {.struct_size = sizeof how, .num_samples = 100};
     outcome *plain = plain_outcome(2, 100);
     assert_int_equal(
         gumbel_explain(*state, &head, NULL, &how, &plain->output, text, sizeof text, NULL),
         GUMBEL_OK);
-    assert_non_null(strstr(text, "not screen: this number of draws"));
+    assert_non_null(strstr(text, "not screen: more than 64 draws (rows times samples) are "));
     head.screen = (gumbel_screen){NULL, 0};
     assert_int_equal(
         gumbel_explain(*state, &head, NULL, NULL, &out->output, text, sizeof text, NULL),

@@ -32,7 +32,7 @@ static _Alignas(16) char something[64];
 
 static gumbel_problem make_problem(int64_t batch, int64_t hidden_size, uint32_t request)
 {
-    gumbel_problem p = {.batch = batch, .vocab = 151936, .scale = 1, .request = request};
+    gumbel_problem p = {.batch = batch, .vocab = 151936, .scale = 1, .features = request};
     p.end_token = p.vocab;
     p.sampling.num_samples = 1;
     p.hidden_size = hidden_size;
@@ -98,7 +98,7 @@ static const struct call {
 static gumbel_problem problem_of(const struct call *c)
 {
     gumbel_problem p = make_problem(c->batch, c->hidden_size, c->request);
-    p.request |= c->cuts ? GUMBEL_FEATURE_TRUNCATION : 0;
+    p.features |= c->cuts ? GUMBEL_FEATURE_TRUNCATION : 0;
     p.truncation.top_k.data = c->cuts & K ? (int32_t *)something : NULL;
     p.truncation.top_p.data = c->cuts & P ? (float *)something : NULL;
     p.truncation.min_p.data = c->cuts & MIN_P ? (float *)something : NULL;
@@ -156,7 +156,7 @@ static void purposes_select_rungs(void **state)
     assert_string_equal(serves(&ampere, &logits, GUMBEL_CAPABILITY_ROWS), "alone");
     /* As in verification by rules: rows of a head, edited by lists and paths, and truncated. */
     gumbel_problem verified = make_problem(32, 4096, GUMBEL_FEATURE_PENALTIES);
-    verified.request |= GUMBEL_FEATURE_TRUNCATION;
+    verified.features |= GUMBEL_FEATURE_TRUNCATION;
     verified.with_path = 1;
     assert_string_equal(serves(&hopper, &verified, GUMBEL_CAPABILITY_ROWS), "hopper cluster");
     assert_string_equal(serves(&ampere, &verified, GUMBEL_CAPABILITY_ROWS), "tensor alone");
@@ -164,7 +164,7 @@ static void purposes_select_rungs(void **state)
     assert_string_equal(serves(&hopper, &huge, 0), "two-pass");
     assert_string_equal(serves(&hopper, &nucleus, 0), "cluster");
     assert_string_equal(serves(&ampere, &nucleus, 0), "two-pass");
-    empty.request = GUMBEL_FEATURE_MASK;
+    empty.features = GUMBEL_FEATURE_MASK;
     assert_string_equal(serves(&hopper, &empty, GUMBEL_CAPABILITY_SUMMARIES), "cluster");
     assert_string_equal(serves(&ampere, &empty, GUMBEL_CAPABILITY_SUMMARIES), "alone");
 }
@@ -195,7 +195,7 @@ static void screens_are_used_where_faster(void **state)
     assert_string_equal(serves(&hopper, &p, 0), "hopper");
     /* Truncated rows: all samples are drawn from one kept set. */
     p.with_mass = 0;
-    p.request = GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_MASK;
+    p.features = GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_MASK;
     p.truncation.top_p.data = (float *)something;
     p.truncation.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
     assert_string_equal(serves(&hopper, &p, 0), "hopper cluster");
@@ -221,6 +221,62 @@ static void screens_are_used_where_faster(void **state)
     assert_string_equal(serves(&hopper, &few, 0), "screen");
     assert_int_equal(cuda_read_rungs(&hopper.rungs, "-screen", "f", &error), GUMBEL_OK);
     assert_string_equal(serves(&hopper, &rows, 0), "hopper");
+}
+
+/* Asserts that the explanation of a call holds `line`. */
+static void assert_explained(const cuda_device *device, const gumbel_problem *p, const char *line)
+{
+    char text[4096];
+    gumbel_text into = {text, sizeof text, 0};
+    assert_int_equal(cuda_explain_call(&device->base, p, &into, NULL), GUMBEL_OK);
+    if (!strstr(text, line))
+        fail_msg("'%s' is missing from:\n%s", line, text);
+}
+
+/* explain() names the limit that a call with a screen exceeds. */
+static void screen_limits_are_explained(void **state)
+{
+    const cuda_device hopper = make_device(1), ampere = make_device(0);
+    const gumbel_problem rows = make_problem(32, 4096, 0);
+    gumbel_problem p = rows;
+    (void)state;
+    assert_explained(&hopper, &p, "not screen: the head has no screen\n");
+    p.screen = something;
+    assert_explained(&hopper, &p, "draw: screen: ");
+    assert_explained(&ampere, &p, "not screen: the GPU is not of capability 9.0\n");
+    p.sampling.num_samples = 3;
+    assert_explained(&hopper, &p,
+                     "not screen: there are more than 64 draws (rows times samples)\n");
+    p.sampling.num_samples = 1;
+    p.soft_cap = 30;
+    assert_explained(&hopper, &p, "not screen: does not support soft-cap\n");
+    p.soft_cap = 0;
+    p.first_token = 32;
+    assert_explained(&hopper, &p, "not screen: first_token is not a multiple of 64\n");
+    p.first_token = 0;
+    p.hidden.dtype = GUMBEL_FLOAT32;
+    assert_explained(&hopper, &p,
+                     "not screen: weights and hidden states are not both bfloat16 or ");
+    p = make_problem(32, 1024, 0);
+    p.screen = something;
+    assert_explained(&hopper, &p, "not screen: a head of fewer than 2^28 weights is faster by ");
+    /* Truncated rows. */
+    p = make_problem(33, 4096, GUMBEL_FEATURE_TRUNCATION);
+    p.screen = something;
+    p.truncation.top_p.data = (float *)something;
+    assert_explained(&hopper, &p, "not screen: does not support truncation, top_p\n");
+    assert_explained(&hopper, &p, "not screen-truncated: supports only calls with top_k\n");
+    p.truncation.top_k.data = (int32_t *)something;
+    assert_explained(&hopper, &p,
+                     "not screen-truncated: more than 32 rows are faster by the full ");
+    p = make_problem(8, 8192, GUMBEL_FEATURE_TRUNCATION);
+    p.screen = something;
+    p.truncation.top_k.data = (int32_t *)something;
+    assert_explained(&hopper, &p,
+                     "not screen-truncated: a D above 4096 is faster by the full pass\n");
+    p.truncation.order = GUMBEL_ORDER_JOINT;
+    p.truncation.top_p.data = (float *)something;
+    assert_explained(&hopper, &p, "not screen-truncated: does not support joint\n");
 }
 
 static void rungs_can_be_forced(void **state)
@@ -310,14 +366,14 @@ static gumbel_problem random_problem(uint64_t *random)
     p.scale = random_below(random, 5) ? 1.0f : -2.0f;
     p.weight.rows = p.hidden_size ? p.vocab : 0;
     p.sampling.num_samples = 1 + (int32_t)random_below(random, 2);
-    p.request = (uint32_t)random_below(random, GUMBEL_FEATURE_END) & GUMBEL_FEATURE_TRANSFORMS;
-    p.request |= cuts[random_below(random, 2)];
+    p.features = (uint32_t)random_below(random, GUMBEL_FEATURE_END) & GUMBEL_FEATURE_TRANSFORMS;
+    p.features |= cuts[random_below(random, 2)];
     if (random_below(random, 2))
-        p.request &= GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_TRUNCATION;
+        p.features &= GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_TRUNCATION;
     if (random_below(random, 4) == 0)
-        p.request |= GUMBEL_FEATURE_RANKS;
+        p.features |= GUMBEL_FEATURE_RANKS;
     if (random_below(random, 8) == 0)
-        p.request |= GUMBEL_FEATURE_GIVEN;
+        p.features |= GUMBEL_FEATURE_GIVEN;
     if (random_below(random, 2))
         p.history.prompt = (uint32_t *)something;
     p.truncation.top_p.data = random_below(random, 2) ? (float *)something : NULL;
@@ -328,7 +384,7 @@ static gumbel_problem random_problem(uint64_t *random)
     if (p.hidden_size && random_below(random, 8) == 0) { /* plain */
         p.vocab = p.end_token = p.weight.rows = (p.vocab + 15) / 16 * 16;
         p.scale = 1;
-        p.request &= random_below(random, 2) ? 0 : GUMBEL_FEATURE_TRUNCATION;
+        p.features &= random_below(random, 2) ? 0 : GUMBEL_FEATURE_TRUNCATION;
         p.with_mass = 0;
         p.sampling.num_samples = 1;
         p.sampling.noise = NULL;
@@ -390,7 +446,7 @@ static void explanations_are_truncated(void **state)
     assert_int_equal(strlen(whole), text.length);
     assert_non_null(strstr(whole, "logits: hopper"));
     assert_non_null(strstr(whole, "rows: bounded"));
-    assert_non_null(strstr(whole, "not draw: it does not serve truncation, top_k"));
+    assert_non_null(strstr(whole, "not draw: does not support truncation, top_k"));
     assert_int_equal(cuda_explain_call(&device.base, &p, &shorter, NULL), GUMBEL_OK);
     assert_int_equal(shorter.length, text.length);
     assert_int_equal(strlen(cut), sizeof cut - 1);
@@ -406,6 +462,7 @@ int main(void)
         cmocka_unit_test(purposes_select_rungs),
         cmocka_unit_test(stored_logits_are_bounded),
         cmocka_unit_test(screens_are_used_where_faster),
+        cmocka_unit_test(screen_limits_are_explained),
         cmocka_unit_test(rungs_can_be_forced),
         cmocka_unit_test(bad_names_are_refused),
         cmocka_unit_test(plans_match_their_size_and_table),

@@ -38,9 +38,8 @@ typedef struct chain_plan {
 
 /* The results. */
 typedef struct chain_counts {
-    int64_t laws[CHAIN_LAWS]; /* number of texts with each sequence of three tokens */
-    int64_t accepted[CHAIN_DRAFTS_MAX +
-                     1]; /* number of first cycles with each count of accepted drafts */
+    int64_t laws[CHAIN_LAWS];               /* texts with each sequence of three tokens */
+    int64_t accepted[CHAIN_DRAFTS_MAX + 1]; /* first cycles with each count of accepted drafts */
 } chain_counts;
 
 /* Generates `texts` texts of CHAIN_LENGTH tokens. */

@@ -82,7 +82,7 @@ bool passes(int index, gumbel_device *cpu, call_counts *counts)
     std::vector<uint64_t> thresholds(draws * CUDA_THRESHOLD_WORDS, random_bits(&random));
     p.summaries = summaries.data();
     p.row_thresholds = thresholds.data();
-    counts->edited += p.problem.request != 0;
+    counts->edited += p.problem.features != 0;
     counts->with_mass += with_mass;
     counts->given += p.problem.sampling.noise != NULL;
     bool good = request_draw(cpu, req, host) == GUMBEL_OK;

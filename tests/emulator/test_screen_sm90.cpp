@@ -113,7 +113,7 @@ bool passes(int index, counts *all)
     own.params.problem.screen = screen;
     own.params.problem.bias = {};
     if (is_masked) {
-        own.params.problem.request |= GUMBEL_FEATURE_MASK;
+        own.params.problem.features |= GUMBEL_FEATURE_MASK;
         own.params.problem.transforms.mask = {(const int32_t *)mask.words.data(), 0};
     }
     int64_t listed = 0;

@@ -279,9 +279,9 @@ void store_bounded(test_problem *test, bounded *rows, table *logits, table *maxi
         emulated_launch_of(head, sampling, false, width, test->ctas, &test->random, test->what);
     cuda_params *p = &own.params;
     gumbel_problem *q = &p->problem;
-    q->request = GUMBEL_FEATURE_TRUNCATION | (rows->num_top ? GUMBEL_FEATURE_TOP : 0) |
-                 (rows->mask.empty() ? 0 : GUMBEL_FEATURE_MASK) |
-                 (rows->prompt.empty() ? 0 : GUMBEL_FEATURE_PENALTIES);
+    q->features = GUMBEL_FEATURE_TRUNCATION | (rows->num_top ? GUMBEL_FEATURE_TOP : 0) |
+                  (rows->mask.empty() ? 0 : GUMBEL_FEATURE_MASK) |
+                  (rows->prompt.empty() ? 0 : GUMBEL_FEATURE_PENALTIES);
     q->truncation.top_k = {rows->top_k.data(), 1};
     q->truncation.min_p = {rows->min_p.data(), 1};
     q->transforms.mask = {rows->mask.data(), rows->words};

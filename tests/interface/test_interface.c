@@ -398,7 +398,7 @@ static void explanations_fit_the_buffer(void **state)
         gumbel_explain(*state, NULL, &logits, &sampling, NULL, text, sizeof text, &error),
         GUMBEL_OK);
     assert_non_null(strstr(text, "rows: rows: "));
-    assert_non_null(strstr(text, "not tiles: it does not serve truncation, top_k"));
+    assert_non_null(strstr(text, "not tiles: does not support truncation, top_k"));
     assert_int_equal(gumbel_explain(*state, NULL, &logits, NULL, NULL, few, sizeof few, &error),
                      GUMBEL_OK);
     assert_string_equal(few, "rows: t");
@@ -419,11 +419,11 @@ static void explanations_reject_invalid_values(void **state)
         float value;
         const char *message;
     } cases[] = {
-        {1.0000001f, "it is 1.0000001; it must be in (0, 1]"},
-        {2.0f, "it is 2; it must be in (0, 1]"},
-        {-0.1f, "it is -0.1; it must be in (0, 1]"},
-        {1234567.5f, "it is 1234567.5; it must be in (0, 1]"},
-        {INFINITY, "it is inf; it must be in (0, 1]"},
+        {1.0000001f, "the value is 1.0000001; it must be in (0, 1]"},
+        {2.0f, "the value is 2; it must be in (0, 1]"},
+        {-0.1f, "the value is -0.1; it must be in (0, 1]"},
+        {1234567.5f, "the value is 1234567.5; it must be in (0, 1]"},
+        {INFINITY, "the value is inf; it must be in (0, 1]"},
     };
     const float values[4] = {0};
     const gumbel_logits logits = {.struct_size = sizeof logits,

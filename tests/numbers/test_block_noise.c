@@ -28,7 +28,7 @@
 #define FINE         256 /* bins of one variate */
 #define COARSE       16  /* bins of each of two variates */
 #define ROUGH        8   /* bins of each of three variates */
-#define BINS_MIN   1024
+#define BINS_MIN     1024
 #define PAIRS        (BLOCK * (BLOCK - 1) / 2)
 #define PAIRED_EVERY 4 /* count pairs in every fourth block only, as this takes longest */
 

@@ -208,13 +208,13 @@ static void dominant_token_rate(void **state)
 
 static void ragged_vocabulary_draws_are_fair(void **state)
 {
-    enum { MOST = 130 };
+    enum { VOCAB_MAX = 130 };
     int64_t total = draws_of(16384);
     chi_squared sum = {0};
-    for (int64_t vocab = 1; vocab <= MOST; vocab++) {
-        float values[MOST];
-        double logits[MOST], p[MOST];
-        int64_t counts[MOST] = {0};
+    for (int64_t vocab = 1; vocab <= VOCAB_MAX; vocab++) {
+        float values[VOCAB_MAX];
+        double logits[VOCAB_MAX], p[VOCAB_MAX];
+        int64_t counts[VOCAB_MAX] = {0};
         uint64_t random = 860 + (uint64_t)vocab;
         for (int64_t i = 0; i < vocab; i++)
             logits[i] = values[i] = random_normal(&random) - 25;
@@ -226,7 +226,7 @@ static void ragged_vocabulary_draws_are_fair(void **state)
         chi_squared own = {0};
         chi_squared_add(&own, counts, p, vocab, total);
         chi_squared_add(&sum, counts, p, vocab, total);
-        if (own.degrees > 0 && chi_squared_p(own.statistic, own.degrees) < LOWEST_P / MOST)
+        if (own.degrees > 0 && chi_squared_p(own.statistic, own.degrees) < LOWEST_P / VOCAB_MAX)
             fail_msg("V %" PRId64 ": chi-squared %.1f of %.0f", vocab, own.statistic, own.degrees);
     }
     assert_fair("V 1 .. 130", &sum);

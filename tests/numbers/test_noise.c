@@ -231,15 +231,15 @@ static void random_words_are_within_the_bound(void **state)
 static void same_bits_as_the_oracle(void **state)
 {
     (void)state;
-    enum { MOST = 800 };
+    enum { TOKENS_MAX = 800 };
     uint64_t random = 15;
     int64_t tokens = 0;
     for (int i = 0; i < (TEST_SANITIZED ? 150 : 1500) * nightly_factor(); i++) {
-        float g[MOST];
+        float g[TOKENS_MAX];
         uint64_t bits = random_bits(&random);
         oracle_stream stream = {random_bits(&random), random_bits(&random) >> (i % 3 ? 32 : i % 64),
                                 (uint32_t)bits >> (bits >> 59), (uint32_t)(bits >> 32) >> 1, 0};
-        int64_t count = 1 + random_below(&random, MOST),
+        int64_t count = 1 + random_below(&random, TOKENS_MAX),
                 first = i % 5 ? random_below(&random, 1u << (7 + i % 24)) : (1ll << 31) - count;
         assert_int_equal(gumbel_noise(stream.seed, stream.position, stream.sample, stream.domain,
                                       first, count, g, NULL),

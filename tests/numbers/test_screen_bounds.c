@@ -18,21 +18,21 @@
 #include <cmocka.h>
 
 /* A term of the bound that is omitted or too small. */
-typedef enum mutant { WHOLE, SMALL_ENTRY, SMALL_ERROR, NO_GRAIN, NO_PATH, MUTANTS } mutant;
+typedef enum mutant { WHOLE, SMALL_ENTRY, SMALL_ERROR, NO_RESIDUAL, NO_ROUNDING, MUTANTS } mutant;
 
 static const char *const mutant_names[MUTANTS] = {"the bound", "entries 10% low", "E 3% low",
-                                                  "no grain", "no path"};
+                                                  "no residual", "no rounding"};
 
 typedef struct seen {
     long checked, outside;
-    double most; /* of a half width that a logit used */
+    double max_used; /* largest fraction of a half width that a logit's error takes */
 } seen;
 
 typedef struct screened {
     const generated_head *head;
     unsigned char *screen;
     gumbel_screen_header header;
-    gumbel_screen_offsets parts;
+    gumbel_screen_offsets offsets;
     int plane;
 } screened;
 
@@ -43,13 +43,13 @@ static double gamma_of(int64_t columns)
 
 static int byte_of(const screened *s, int64_t row, int64_t i)
 {
-    const uint8_t *tile = s->screen + s->parts.copy + row / 16 * 16 * s->parts.columns;
+    const uint8_t *tile = s->screen + s->offsets.copy + row / 16 * 16 * s->offsets.columns;
     return tile[i / 64 * 1024 + i % 64 / 4 * 64 + row % 16 * 4 + i % 4] - 128;
 }
 
 static float step_of(const screened *s, int64_t row)
 {
-    return ((const float *)(const void *)(s->screen + s->parts.steps))[row];
+    return ((const float *)(const void *)(s->screen + s->offsets.steps))[row];
 }
 
 /* The library's logits of hidden state h, packed by the contract of the dot product. */
@@ -76,33 +76,34 @@ static void multiply(const screened *s, const float *h, float *logits)
     free(packed);
 }
 
-static void mutate(mutant m, gumbel_screen_hidden_error *reach, gumbel_screen_block *block)
+static void mutate(mutant m, gumbel_screen_hidden_error *hidden_error, gumbel_screen_block *block)
 {
     if (m == SMALL_ENTRY)
-        reach->outliers *= 0.9f;
+        hidden_error->outlier_sum *= 0.9f;
     if (m == SMALL_ERROR)
         block->error *= 0.97f;
-    if (m == NO_GRAIN)
-        reach->grain = 0.0f;
-    if (m == NO_PATH)
-        reach->path = 0.0f;
+    if (m == NO_RESIDUAL)
+        hidden_error->residual = 0.0f;
+    if (m == NO_ROUNDING)
+        hidden_error->rounding = 0.0f;
 }
 
 /* Whether all logits of hidden state h are within their bounds. */
 static void check_row(const screened *s, const float *h, mutant m, seen *into)
 {
     int64_t columns = s->head->weight.cols, rows = s->head->weight.rows;
-    int8_t *planes = make_zeroed((size_t)s->parts.columns * 2, 1);
+    int8_t *planes = make_zeroed((size_t)s->offsets.columns * 2, 1);
     float *logits = make_zeroed((size_t)rows, sizeof *logits);
-    gumbel_screen_planes to = {s->plane, planes, planes + s->parts.columns, 64};
-    gumbel_screen_hidden_error reach;
-    assert_true(gumbel_screen_split_hidden(h, columns, &s->header, gamma_of(columns), &to, &reach));
+    gumbel_screen_planes to = {s->plane, planes, planes + s->offsets.columns, 64};
+    gumbel_screen_hidden_error hidden_error;
+    assert_true(
+        gumbel_screen_split_hidden(h, columns, &s->header, gamma_of(columns), &to, &hidden_error));
     multiply(s, h, logits);
     for (int64_t row = 0; row < rows; row++) {
         int32_t high = 0, low = 0;
         gumbel_screen_block block =
-            ((const gumbel_screen_block *)(const void *)(s->screen + s->parts.bounds))[row / 64];
-        gumbel_screen_hidden_error own = reach;
+            ((const gumbel_screen_block *)(const void *)(s->screen + s->offsets.bounds))[row / 64];
+        gumbel_screen_hidden_error own = hidden_error;
         mutate(m, &own, &block);
         for (int64_t i = 0; i < columns; i++) {
             const int byte = byte_of(s, row, i);
@@ -118,7 +119,7 @@ static void check_row(const screened *s, const float *h, mutant m, seen *into)
         double used = half > 0 ? fabs((double)logits[row] - middle) / half : 0;
         into->checked++;
         into->outside += !(logits[row] >= lower && logits[row] <= upper);
-        into->most = used > into->most ? used : into->most;
+        into->max_used = used > into->max_used ? used : into->max_used;
     }
     free(planes);
     free(logits);
@@ -128,7 +129,7 @@ static screened screen_of(gumbel_device *device, const generated_head *head, int
 {
     screened s = {.head = head, .screen = make_screen(device, &head->weight).data, .plane = plane};
     memcpy(&s.header, s.screen, sizeof s.header);
-    assert_true(gumbel_screen_find_offsets(head->weight.rows, head->weight.cols, &s.parts));
+    assert_true(gumbel_screen_find_offsets(head->weight.rows, head->weight.cols, &s.offsets));
     return s;
 }
 
@@ -215,16 +216,16 @@ static void every_logit_is_within(void **state)
                                 dtype_name(dtypes[i / 5]), (int)columns[i % 5], plane, own.outside);
                 all.checked += own.checked;
                 all.outside += own.outside;
-                all.most = own.most > all.most ? own.most : all.most;
+                all.max_used = own.max_used > all.max_used ? own.max_used : all.max_used;
             }
-    print_message("%ld intervals, the worst uses %.3f of its half\n", all.checked, all.most);
+    print_message("%ld intervals, the worst uses %.3f of its half\n", all.checked, all.max_used);
     assert_int_equal(all.outside, 0);
-    assert_true(all.most > 0.9 && all.most <= 1.0);
+    assert_true(all.max_used > 0.9 && all.max_used <= 1.0);
 }
 
 static void mutants_are_caught(void **state)
 {
-    for (int m = SMALL_ENTRY; m <= NO_GRAIN; m++) {
+    for (int m = SMALL_ENTRY; m <= NO_RESIDUAL; m++) {
         seen own = check_head(*state, HEAD_HOSTILE, GUMBEL_BFLOAT16, 1024, 256, (mutant)m);
         seen other = check_head(*state, HEAD_GAUSSIAN, GUMBEL_FLOAT32, 64, 256, (mutant)m);
         print_message("%s: %ld and %ld outside\n", mutant_names[m], own.outside, other.outside);
@@ -254,8 +255,8 @@ static void path_is_needed(void **state)
     generated_head head = {{weight, GUMBEL_FLOAT32, rows, columns, 0, {0}}, {0}};
     screened s = screen_of(*state, &head, 256);
     check_row(&s, h, WHOLE, &whole);
-    check_row(&s, h, NO_PATH, &without);
-    print_message("%s: %ld outside\n", mutant_names[NO_PATH], without.outside);
+    check_row(&s, h, NO_ROUNDING, &without);
+    print_message("%s: %ld outside\n", mutant_names[NO_ROUNDING], without.outside);
     assert_int_equal(whole.outside, 0);
     assert_true(without.outside > 0);
     free(s.screen);
@@ -264,8 +265,8 @@ static void path_is_needed(void **state)
 }
 
 /* The rounding error of computing a bound is below 2^-21 of step * unit * size * steps. No logit
- * reveals this part of `grain`, as the bound of the product's rounding leaves room for it; here a
- * twentieth of it is not enough. */
+ * reveals this part of `residual`, as the bound of the product's rounding leaves room for it; here
+ * a twentieth of it is not enough. */
 static void bounds_round_outward(void **state)
 {
     (void)state;

@@ -170,8 +170,8 @@ static int judge_draw(const row_check *h, int32_t sample)
 
 static int judge_top(const row_check *h)
 {
-    enum { MOST = 128 };
-    int32_t ids[MOST], n = h->drawn->output.num_top;
+    enum { IDS_MAX = 128 };
+    int32_t ids[IDS_MAX], n = h->drawn->output.num_top;
     oracle_row_top(h->row, n, ids);
     for (int32_t k = 0; k < n; k++) {
         int64_t at = h->b * n + k;

@@ -43,8 +43,8 @@ static int all_gather(void *context, void *stream, const void *send, void *recei
     return t->all_gather(t->context, stream, send, receive, bytes, timeout_ms, why);
 }
 
-static int gather_beside(void *context, void *stream, const void *send, void *receive, size_t bytes,
-                         int64_t timeout_ms, char *why)
+static int gather_blocking(void *context, void *stream, const void *send, void *receive,
+                           size_t bytes, int64_t timeout_ms, char *why)
 {
     const rank_member *m = context;
     const gumbel_transport *t = &m->beside;
@@ -131,7 +131,7 @@ static void run_rank(void *argument, int32_t rank)
     group.transport = member.called;
     group.transport.all_gather = all_gather;
     group.transport.context = &member;
-    group.transport.aside = rank == c->cannot ? NULL : gather_beside;
+    group.transport.blocking_all_gather = rank == c->cannot ? NULL : gather_blocking;
     int wrong = ranks_start_host_worker(&group, &error) != GUMBEL_OK;
     wrong += group.worker.runs != (c->cannot < 0);
     if (!wrong && c->cannot < 0) {

@@ -119,9 +119,9 @@ static void explain_on_rank(void *argument, int32_t rank)
     const gumbel_output output = {
         .struct_size = sizeof output, .tokens = tokens, .logprobs = c->logprobs ? logprobs : NULL};
     if (c->on_gpu) {
-        transport.queue = queue_nothing;
+        transport.stream_all_gather = queue_nothing;
         transport.wait = wait_for_nothing;
-        transport.aside = c->collective ? queue_nothing : NULL;
+        transport.blocking_all_gather = c->collective ? queue_nothing : NULL;
     }
     gumbel_status status =
         gumbel_group_open(&transport, c->on_gpu ? &gpu : shared->cpu, &options, &group, &error);
@@ -139,19 +139,19 @@ static void cheapest_method_is_chosen(void **state)
         {"plain", 0, 0, 2, 512, 0, 0, 1, "ranks: plain: ", NULL},
         {"plain, a block split", 0, 0, 2, 500, 0, 0, 0, "ranks: plain: ", NULL},
         {"masses, a block split", 0, 0, 2, 500, 0, 0, 1,
-         "ranks: candidates: ", "  not plain: shards meet within a block of 64 tokens"},
+         "ranks: candidates: ", "  not plain: a boundary between shards is not a multiple of 64"},
         {"top_k", 0, 0, 2, 512, 1, 0, 0,
-         "ranks: candidates: ", "  not plain: it does not serve truncation, top_k"},
+         "ranks: candidates: ", "  not plain: does not support truncation, top_k"},
         {"given tokens", 0, 0, 2, 512, 0, 1, 0,
-         "ranks: whole rows: ", "  not candidates: it does not serve given tokens"},
+         "ranks: whole rows: ", "  not candidates: does not support given tokens"},
         {"GPU: plain", 1, 0, 2, 512, 0, 0, 0, "ranks: plain: ", NULL},
-        {"GPU: top_k", 1, 1, 8, 512, 1, 0, 0, "ranks: top64: ", "  not plain: it does not serve "},
+        {"GPU: top_k", 1, 1, 8, 512, 1, 0, 0, "ranks: top64: ", "  not plain: does not support "},
         {"GPU: a row", 1, 1, 1, 512, 1, 0, 0,
          "ranks: whole rows: ", "  not top64: fewer than 8 rows"},
         {"GPU: a short shard", 1, 1, 8, 32, 1, 0, 0,
          "ranks: whole rows: ", "  not top64: a shard has fewer than 64 tokens"},
         {"GPU: no side channel", 1, 0, 8, 512, 1, 0, 0, "ranks: whole rows: ",
-         "  not top64: there is neither peer memory nor a transport of host collectives"},
+         "  not top64: there is neither peer memory nor a transport with blocking_all_gather"},
     };
     shared_case shared = {.place = NULL};
     (void)state;

@@ -12,8 +12,8 @@ enum { STREAMS_MAX = 4, HOGS_MAX = 3, BURST_MAX = 4 };
 
 /* Seconds that a hog's CTAs run, and the maximum if the round releases the hog. */
 #define STAY_MIN 1e-5
-#define STAY_MAX  2e-2
-#define HELD_MAX  5e-2
+#define STAY_MAX 2e-2
+#define HELD_MAX 5e-2
 
 /* The step at which a hog is queued, and the number of steps after which it is released, if at
  * all. */

@@ -24,9 +24,9 @@ class Transport(_abi.Sized):
         ("all_gather", GATHER),
         ("destroy", c_void_p),
         ("context", c_void_p),
-        ("queue", c_void_p),
+        ("stream_all_gather", c_void_p),
         ("wait", c_void_p),
-        ("side_channel", c_void_p),
+        ("blocking_all_gather", c_void_p),
     ]
 
 

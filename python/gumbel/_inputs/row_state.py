@@ -15,7 +15,7 @@ from .fresh_seeds import derive_row_seed
 from .numbers import get_length, is_list
 from .tensors import is_tensor, to_numpy
 
-MAX_ROWS = 2**31 - 1  # of a sampler
+ROWS_MAX = 2**31 - 1  # of a sampler
 
 
 def count_rows(name: str, value: Any) -> Optional[int]:
@@ -24,8 +24,8 @@ def count_rows(name: str, value: Any) -> Optional[int]:
         return None
     rows = get_length(value)
     assert rows is not None
-    if not 1 <= rows <= MAX_ROWS:
-        raise ValueError(f"{name}: expected 1 to {MAX_ROWS} rows, got {rows}")
+    if not 1 <= rows <= ROWS_MAX:
+        raise ValueError(f"{name}: expected 1 to {ROWS_MAX} rows, got {rows}")
     return rows
 
 

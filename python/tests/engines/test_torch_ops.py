@@ -433,7 +433,7 @@ def test_invalid_screens_raise():
         (screen.float(), "screen: dtype float32"),
         (torch.zeros_like(screen), "screen"),
         (gumbel.Screen(screened_head(rows=2900)[1]).bytes, "screen: expected the shape"),
-        (gumbel.Screen(screened_head(rows=2999)[1]).bytes, "screen: it is of weights .2999, 96"),
+        (gumbel.Screen(screened_head(rows=2999)[1]).bytes, "made for weights .2999, 96"),
     ):
         with pytest.raises((TypeError, ValueError), match=text):
             torch.ops.gumbel.sample(hidden, weight, screen=wrong, logprobs=None)

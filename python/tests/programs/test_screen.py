@@ -89,7 +89,7 @@ class Draws(unittest.TestCase):
     def test_explained(self):
         self.assertIn("rows: screen:", gumbel.explain(self.screen, self.hidden, logprobs=None))
         text = gumbel.explain(self.screen, self.hidden)
-        self.assertIn("not screen: it does not serve log-normaliser", text)
+        self.assertIn("not screen: does not support log-normaliser", text)
         self.assertNotIn("screen", gumbel.explain(self.weight, self.hidden))
 
     def test_changed_weights(self):

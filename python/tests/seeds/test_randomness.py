@@ -294,10 +294,10 @@ def test_counted_ids_may_be_invalid():
 
 VALUES = {
     "temperature": (-1.0, r"temperature: temperature is -1"),
-    "top_p": (1.0000001, r"top_p: it is 1.0000001; it must be in \(0, 1\]"),
-    "min_p": ([0, 0, 1.5, 0], r"min_p\[2\]: it is 1.5; it must be in \[0, 1\]"),
-    "repetition_penalty": (0.0, r"repetition_penalty: it is -?0; it must be finite and > 0"),
-    "live_rows": (5, "live_rows: it is 5; it must be in 0..4"),
+    "top_p": (1.0000001, r"top_p: the value is 1.0000001; it must be in \(0, 1\]"),
+    "min_p": ([0, 0, 1.5, 0], r"min_p\[2\]: the value is 1.5; it must be in \[0, 1\]"),
+    "repetition_penalty": (0.0, r"repetition_penalty: the value is -?0; it must be finite and > 0"),
+    "live_rows": (5, "live_rows: live_rows is 5; it must be in 0..4"),
 }
 
 

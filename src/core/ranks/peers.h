@@ -30,7 +30,7 @@ typedef struct gumbel_peer_buffer {
 } gumbel_peer_buffer;
 
 /* Bytes of a peer buffer in which each of `ranks` may send `words` words an exchange. */
-static inline size_t gumbel_peer_buffer_bytes(int32_t ranks, size_t words)
+static inline size_t gumbel_peer_buffer_size(int32_t ranks, size_t words)
 {
     return sizeof(gumbel_peer_buffer) + 2 * (size_t)ranks * words * sizeof(uint64_t);
 }

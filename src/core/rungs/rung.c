@@ -23,7 +23,7 @@ static uint64_t capabilities_of_truncation(const gumbel_problem *p)
 {
     const gumbel_truncation *t = &p->truncation;
     uint64_t required = 0;
-    if (!(p->request & GUMBEL_FEATURE_TRUNCATION))
+    if (!(p->features & GUMBEL_FEATURE_TRUNCATION))
         return 0;
     required |= t->min_p.data ? GUMBEL_CAPABILITY_MIN_P : 0;
     required |= t->top_k.data ? GUMBEL_CAPABILITY_TOP_K : 0;
@@ -35,15 +35,15 @@ static uint64_t capabilities_of_truncation(const gumbel_problem *p)
 /* Whether lists of tokens edit logits; without a history, penalties count lists. */
 static int has_lists(const gumbel_problem *p)
 {
-    return (p->request & (GUMBEL_FEATURE_BANNED | GUMBEL_FEATURE_BIAS)) ||
-           ((p->request & GUMBEL_FEATURE_PENALTIES) && (!p->history.prompt || p->with_path));
+    return (p->features & (GUMBEL_FEATURE_BANNED | GUMBEL_FEATURE_BIAS)) ||
+           ((p->features & GUMBEL_FEATURE_PENALTIES) && (!p->history.prompt || p->with_path));
 }
 
 uint64_t gumbel_required_capabilities(const gumbel_problem *p)
 {
     const gumbel_sampling *s = &p->sampling;
-    uint64_t required = p->request | capabilities_of_truncation(p);
-    GUMBEL_ASSERT(p->request < GUMBEL_FEATURE_END);
+    uint64_t required = p->features | capabilities_of_truncation(p);
+    GUMBEL_ASSERT(p->features < GUMBEL_FEATURE_END);
     required |= has_lists(p) ? GUMBEL_CAPABILITY_LISTS : 0;
     required |= p->with_mass ? GUMBEL_CAPABILITY_MASS : 0;
     required |= s->num_samples > 1 ? GUMBEL_CAPABILITY_SAMPLES : 0;
@@ -68,12 +68,12 @@ void gumbel_text_add(gumbel_text *text, const char *format, ...)
 void gumbel_text_add_capabilities(gumbel_text *text, uint64_t capabilities)
 {
     static const char *const names[] = {
-        "mask",           "banned",  "bias",           "penalties",     "truncation",
-        "ranks",          "kept",    "num_top",        "raw",           "top_logits",
-        "given tokens",   "allowed", "num_best",       "lists",         "min_p",
-        "top_k",          "top_p",   "joint",          "min_p last",    "exact",
-        "log-normaliser", "samples", "given noise",    "soft-cap",      "scale <= 0",
-        "head bias",      "a part",  "processed rows", "product alone", "no token",
+        "mask",           "banned",    "bias",           "penalties",     "truncation",
+        "ranks",          "kept",      "num_top",        "raw",           "top_logits",
+        "given tokens",   "allowed",   "num_best",       "lists",         "min_p",
+        "top_k",          "top_p",     "joint",          "min_p last",    "exact",
+        "log-normaliser", "samples",   "given noise",    "soft-cap",      "scale <= 0",
+        "head bias",      "summaries", "processed rows", "product alone", "no token",
     };
     _Static_assert(UINT64_C(1) << (sizeof names / sizeof *names) == GUMBEL_CAPABILITY_END,
                    "a name for each");
@@ -90,10 +90,10 @@ void gumbel_text_add_refusal(gumbel_text *text, const gumbel_rung *rung, uint64_
 {
     gumbel_text_add(text, "  not %s: ", rung->name);
     if (required & ~rung->supports) {
-        gumbel_text_add(text, "it does not serve ");
+        gumbel_text_add(text, "does not support ");
         gumbel_text_add_capabilities(text, required & ~rung->supports);
     } else if (rung->requires_any && !(required & rung->requires_any)) {
-        gumbel_text_add(text, "it serves only calls with ");
+        gumbel_text_add(text, "supports only calls with ");
         gumbel_text_add_capabilities(text, rung->requires_any);
     } else {
         gumbel_text_add(text, "%s", refusal);

@@ -10,7 +10,7 @@
 
 #include "core/problem.h"
 
-/* Capability bits, 64 of them: those of gumbel_feature, then these. */
+/* Capability bits, 64 of them: first those of gumbel_feature. */
 #define GUMBEL_CAPABILITY_BIT(n)     ((uint64_t)GUMBEL_FEATURE_END << (n))
 #define GUMBEL_CAPABILITY_LISTS      GUMBEL_CAPABILITY_BIT(0) /* edits by lists of tokens */
 #define GUMBEL_CAPABILITY_MIN_P      GUMBEL_CAPABILITY_BIT(1) /* min_p set; rows may disable it */
@@ -25,7 +25,7 @@
 #define GUMBEL_CAPABILITY_SOFT_CAP   GUMBEL_CAPABILITY_BIT(10)
 #define GUMBEL_CAPABILITY_SCALE      GUMBEL_CAPABILITY_BIT(11) /* a scale <= 0 */
 #define GUMBEL_CAPABILITY_BIAS       GUMBEL_CAPABILITY_BIT(12) /* a head's bias */
-#define GUMBEL_CAPABILITY_SUMMARIES       GUMBEL_CAPABILITY_BIT(13) /* summaries instead of outputs */
+#define GUMBEL_CAPABILITY_SUMMARIES  GUMBEL_CAPABILITY_BIT(13) /* summaries instead of outputs */
 #define GUMBEL_CAPABILITY_ROWS       GUMBEL_CAPABILITY_BIT(14) /* processed rows, no draw */
 #define GUMBEL_CAPABILITY_PRODUCT    GUMBEL_CAPABILITY_BIT(15) /* the product alone */
 #define GUMBEL_CAPABILITY_EMPTY      GUMBEL_CAPABILITY_BIT(16) /* a range without tokens */
@@ -46,8 +46,8 @@ typedef struct gumbel_rung {
     uint64_t requires_any; /* serves only calls that require one of these; 0: any call */
 } gumbel_rung;
 
-/* The capabilities that a draw of the problem requires. For other purposes callers add PART, ROWS
- * or PRODUCT. */
+/* The capabilities that a draw of the problem requires. For other purposes callers add SUMMARIES,
+ * ROWS or PRODUCT. */
 uint64_t gumbel_required_capabilities(const gumbel_problem *problem);
 
 /* Whether the rung supports a call that requires `required`. */
@@ -58,7 +58,7 @@ static inline int gumbel_rung_supports(const gumbel_rung *rung, uint64_t require
 }
 
 /* The plan of a call: the rungs that serve it, and the size of their workspace. A plan is valid for
- * every problem with the same shape and request. */
+ * every problem of the same shape and features. */
 typedef struct gumbel_plan {
     uint64_t required;          /* capabilities */
     const gumbel_rung *product; /* multiplies by the head; NULL: logits are given, or no tokens */

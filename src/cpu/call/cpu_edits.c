@@ -17,7 +17,7 @@ static uint32_t get_bits_between(int64_t low, int64_t high)
 
 static int has_mask(const cpu_edits *e)
 {
-    return e->problem && (e->problem->request & GUMBEL_FEATURE_MASK || e->banned);
+    return e->problem && (e->problem->features & GUMBEL_FEATURE_MASK || e->banned);
 }
 
 /* The tokens that mask and bans allow, of the 32 from tile->token + `at` on, a multiple of 32. */
@@ -28,7 +28,7 @@ static uint32_t load_allowed_bits(const cpu_edits *e, const cpu_row_tile *tile, 
     GUMBEL_ASSERT(at % 32 == 0 && token % 32 == 0);
     GUMBEL_ASSERT(token / 32 < gumbel_mask_words_of(e->problem->first_token + e->problem->vocab));
     GUMBEL_ASSERT(!e->banned || (token >= e->base && (token - e->base) / GUMBEL_BLOCK < e->blocks));
-    if (e->problem->request & GUMBEL_FEATURE_MASK)
+    if (e->problem->features & GUMBEL_FEATURE_MASK)
         bits = (uint32_t)gumbel_problem_mask(e->problem, tile->b)[token >> 5];
     if (e->banned)
         bits &= ~e->banned[tile->b * 2 * e->blocks + ((token - e->base) >> 5)];
@@ -65,7 +65,7 @@ static int is_masked(const cpu_edits *e, const cpu_row_tile *tile)
     uint32_t excluded = 0;
     if (!has_mask(e))
         return 0;
-    if (e->problem->request & GUMBEL_FEATURE_MASK) {
+    if (e->problem->features & GUMBEL_FEATURE_MASK) {
         const int32_t *mask = gumbel_problem_mask(e->problem, tile->b);
         for (int64_t w = word; w < last; w++)
             excluded |= ~(uint32_t)mask[w];

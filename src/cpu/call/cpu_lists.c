@@ -21,15 +21,15 @@ typedef struct cpu_lists_job {
 /* Whether penalties count lists: the caller's, or the path of drafts beside a history. */
 static int are_lists_counted(const gumbel_problem *p)
 {
-    return p->request & GUMBEL_FEATURE_PENALTIES && (!p->history.prompt || p->with_path);
+    return p->features & GUMBEL_FEATURE_PENALTIES && (!p->history.prompt || p->with_path);
 }
 
 static void carve_edits(gumbel_cursor *cursor, const gumbel_problem *p, cpu_edits *e,
                         cpu_lists_job *job)
 {
     size_t batch = (size_t)p->batch, blocks;
-    size_t banned = p->request & BANS ? batch : 0;
-    size_t biased = p->request & GUMBEL_FEATURE_BIAS ? batch : 0;
+    size_t banned = p->features & BANS ? batch : 0;
+    size_t biased = p->features & GUMBEL_FEATURE_BIAS ? batch : 0;
     size_t counted = are_lists_counted(p) ? batch : 0;
     e->base = p->first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     e->blocks = (p->first_token + p->vocab - e->base + GUMBEL_BLOCK - 1) / GUMBEL_BLOCK;
@@ -189,15 +189,15 @@ void cpu_prepare_edits(cpu_edits *e, cpu_device *cpu, const gumbel_problem *p, v
     gumbel_cursor cursor = {workspace, 0};
     cpu_lists_job job = {.edits = e};
     *e = (cpu_edits){0};
-    if (!(p->request & GUMBEL_FEATURE_TRANSFORMS))
+    if (!(p->features & GUMBEL_FEATURE_TRANSFORMS))
         return;
     carve_edits(&cursor, p, e, &job);
     e->problem = p;
-    if (!(p->request & BANS))
+    if (!(p->features & BANS))
         e->banned = NULL;
-    if (!(p->request & GUMBEL_FEATURE_BIAS))
+    if (!(p->features & GUMBEL_FEATURE_BIAS))
         e->bias_ends = e->bias_order = NULL;
-    if (p->request & GUMBEL_FEATURE_PENALTIES && p->history.prompt)
+    if (p->features & GUMBEL_FEATURE_PENALTIES && p->history.prompt)
         e->counted[e->sources++] = (cpu_counted_tokens){
             .history = p->history, .words = gumbel_mask_words_of(p->history.vocab_size)};
     if (are_lists_counted(p))
@@ -205,7 +205,7 @@ void cpu_prepare_edits(cpu_edits *e, cpu_device *cpu, const gumbel_problem *p, v
     else
         job.counts = NULL;
     GUMBEL_ASSERT(e->sources <= 2);
-    GUMBEL_ASSERT(!(p->request & GUMBEL_FEATURE_PENALTIES) || e->sources > 0);
+    GUMBEL_ASSERT(!(p->features & GUMBEL_FEATURE_PENALTIES) || e->sources > 0);
     if (e->banned || e->bias_ends || job.counts)
         cpu_run_task(cpu, p->batch >= CPU_PARALLEL_LISTS, sort_claimed_rows, &job);
 }

@@ -15,11 +15,11 @@ void cpu_carve_stage(cpu_stage *stage, gumbel_cursor *cursor, const gumbel_probl
     stage->maxima_stride = cpu_round_up(stage->blocks, GUMBEL_BLOCK);
     size_t maxima = (size_t)stage->maxima_stride;
     GUMBEL_ASSERT(stage->blocks >= 0 && stage->maxima_stride >= stage->blocks);
-    size_t summaries = p->request & GUMBEL_FEATURE_RAW ? (size_t)threads : 0;
+    size_t summaries = p->features & GUMBEL_FEATURE_RAW ? (size_t)threads : 0;
     if (own_values) {
         stage->values = gumbel_carve_array(cursor, batch, vocab, sizeof(float));
         stage->stride = p->vocab;
-        stage->in_place = p->hidden_size == 0 && !(p->request & GUMBEL_FEATURE_TRANSFORMS);
+        stage->in_place = p->hidden_size == 0 && !(p->features & GUMBEL_FEATURE_TRANSFORMS);
     }
     stage->edges = gumbel_carve_array(cursor, batch, 2 * GUMBEL_BLOCK, sizeof(float));
     stage->block_maxima = gumbel_carve_array(cursor, batch, maxima, sizeof(float));

@@ -87,9 +87,10 @@ static gumbel_status choose_kernels(gumbel_isa isa, const cpu_kernels **kernels,
 
 static gumbel_status check_options(const gumbel_device_options *o, gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(o->rungs && *o->rungs, error, "options.rungs", "only CUDA devices have rungs");
+    GUMBEL_REFUSE_IF(o->rungs && *o->rungs, error, "options.rungs",
+                     "only a CUDA device has this option");
     GUMBEL_REFUSE_IF((int)o->isa < 0 || o->isa > GUMBEL_ISA_NEON, error, "options.isa",
-                     "isa is %d, which is not a gumbel_isa", (int)o->isa);
+                     "isa is %d; it must be a gumbel_isa", (int)o->isa);
     GUMBEL_REFUSE_IF(o->threads < 0 || o->threads > CPU_THREADS_MAX, error, "options.threads",
                      "threads is %d; it must be in 0..%d", (int)o->threads, CPU_THREADS_MAX);
     GUMBEL_REFUSE_IF(o->tile < 0 || o->tile > CPU_TILE_MAX || o->tile % GUMBEL_BLOCK != 0, error,

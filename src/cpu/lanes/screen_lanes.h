@@ -12,7 +12,7 @@
 
 #include "cpu/lanes/stage_lanes.h"
 
-/* Sixty-four columns from `column` on, zeros behind the last one. dtype is a constant. */
+/* Sixty-four columns from `column` on, then zeros. dtype is a constant. */
 LANES void load_columns(const cpu_quantized_rows *r, int row, int64_t column, gumbel_dtype dtype,
                         v16f w[4])
 {
@@ -29,9 +29,9 @@ LANES void load_columns(const cpu_quantized_rows *r, int row, int64_t column, gu
 /* The largest |w| of a row; infinity if one is not finite. */
 LANES float find_largest_weight(const cpu_quantized_rows *r, int row, gumbel_dtype dtype)
 {
-    v16f most[4] = {vf_set(0.0f), vf_set(0.0f), vf_set(0.0f), vf_set(0.0f)};
+    v16f largest[4] = {vf_set(0.0f), vf_set(0.0f), vf_set(0.0f), vf_set(0.0f)};
     v16u size = vu_set(0x7fffffffu);
-    v16m finite = vf_less(most[0], vf_set(1.0f));
+    v16m finite = vf_less(largest[0], vf_set(1.0f));
     for (int64_t column = 0; column < r->hidden_size; column += 64) {
         v16f w[4];
         load_columns(r, row, column, dtype, w);
@@ -39,12 +39,12 @@ LANES float find_largest_weight(const cpu_quantized_rows *r, int row, gumbel_dty
         for (int q = 0; q < 4; q++) {
             v16f absolute = vf_of_bits(vu_and(vu_of_bits(w[q]), size));
             finite = vm_and(finite, vf_less(absolute, vf_set(INFINITY)));
-            most[q] = vf_max(most[q], absolute);
+            largest[q] = vf_max(largest[q], absolute);
         }
     }
     if (!vm_all(finite))
         return INFINITY;
-    return vf_largest(vf_max(vf_max(most[0], most[1]), vf_max(most[2], most[3])));
+    return vf_largest(vf_max(vf_max(largest[0], largest[1]), vf_max(largest[2], largest[3])));
 }
 
 /* Words of four bytes q + 128 of 64 columns of a row; adds the squares of the errors and of q. */
@@ -81,8 +81,8 @@ LANES void quantize_rows_as(cpu_quantized_rows *r, gumbel_dtype dtype)
     float inverse[16] = {0};
     v16f error[16], size[16];
     for (int row = 0; row < 16; row++) {
-        float most = row < r->count ? find_largest_weight(r, row, dtype) : 0.0f;
-        r->steps[row] = row < r->count ? cpu_choose_screen_step(most) : 0.0f;
+        float largest = row < r->count ? find_largest_weight(r, row, dtype) : 0.0f;
+        r->steps[row] = row < r->count ? cpu_choose_screen_step(largest) : 0.0f;
         inverse[row] = r->steps[row] > 0.0f ? 1.0f / r->steps[row] : 0.0f;
         error[row] = size[row] = vf_set(0.0f);
     }

@@ -61,7 +61,7 @@ static const gumbel_plan *complete_plan(const gumbel_plan *plan, const gumbel_pr
 static const gumbel_rung *find_rung(const cpu_device *cpu, const gumbel_problem *p,
                                     const gumbel_plan *plan)
 {
-    return plan->product && !cpu_is_screen_faster(cpu, p) ? plan->product : plan->rows;
+    return plan->product && cpu_is_screen_faster(cpu, p, NULL) ? plan->product : plan->rows;
 }
 
 /* ---------------------------------------------------------------------------- workspace ---- */
@@ -112,7 +112,7 @@ static size_t count_workspace_limit(const gumbel_device *device, const gumbel_li
         p.first_token = GUMBEL_BLOCK - 1;
         p.vocab = limits->vocab_size;
         p.end_token = p.first_token + p.vocab;
-        p.request = GUMBEL_FEATURE_END - 1;
+        p.features = GUMBEL_FEATURE_END - 1;
     }
     plan_call(device, &p, 0, &plan, NULL);
     if (limits->screens && limits->hidden_size > 0)
@@ -187,9 +187,11 @@ static gumbel_status explain_call(const gumbel_device *device, const gumbel_prob
     GUMBEL_FORWARD(plan_call(device, p, 0, &plan, error));
     const gumbel_rung *rung = find_rung(cpu, p, &plan);
     gumbel_text_add(text, "rows: %s: %s\n", rung->name, rung->method);
-    if (p->screen && rung != &screen_rung)
-        gumbel_text_add_refusal(text, &screen_rung, plan.required,
-                                cpu_is_screen_faster(cpu, p));
+    if (p->screen && rung != &screen_rung) {
+        char reason[CPU_SCREEN_REASON_BYTES] = "";
+        cpu_is_screen_faster(cpu, p, reason);
+        gumbel_text_add_refusal(text, &screen_rung, plan.required, reason);
+    }
     if (rung == &rows_rung)
         gumbel_text_add_refusal(text, &tiles_rung, plan.required, "");
     gumbel_text_add(text, "kernels: %s, %d threads, tiles of %d tokens\n",
@@ -217,7 +219,7 @@ static gumbel_status store_logits(gumbel_device *device, const gumbel_problem *p
                                   int64_t stride, void *workspace, gumbel_error *error)
 {
     (void)error;
-    GUMBEL_ASSERT(p->request == 0);
+    GUMBEL_ASSERT(p->features == 0);
     cpu_store_rows((cpu_device *)device, p, rows, stride, workspace);
     return GUMBEL_OK;
 }
@@ -226,7 +228,7 @@ static gumbel_status store_probabilities(gumbel_device *device, const gumbel_pro
                                          const gumbel_plan *plan, float *probabilities,
                                          int64_t stride, void *workspace, gumbel_error *error)
 {
-    if (p->request)
+    if (p->features)
         GUMBEL_FORWARD(store_processed(device, p, plan, probabilities, stride, workspace, error));
     cpu_compute_softmax((cpu_device *)device, p, probabilities, stride, workspace);
     return GUMBEL_OK;

@@ -9,7 +9,7 @@ static void carve_call(cpu_rows_call *r, gumbel_cursor *cursor, const gumbel_pro
                        int32_t threads)
 {
     size_t batch = (size_t)p->batch, samples = (size_t)p->sampling.num_samples;
-    int raw = (p->request & (GUMBEL_FEATURE_RAW | GUMBEL_FEATURE_LOGITS)) != 0;
+    int raw = (p->features & (GUMBEL_FEATURE_RAW | GUMBEL_FEATURE_LOGITS)) != 0;
     size_t packed = (size_t)cpu_get_packed_size(p->hidden_size);
     GUMBEL_ASSERT(p->batch > 0 && threads >= 1);
     r->rows = gumbel_carve_array(cursor, batch, 1, sizeof *r->rows);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Verdicts from passes over both bounds of a row's values, which are as fast as passes over the
- * values. If the bounds leave a verdict open, more values are computed exactly: the tokens that may
- * be on either side of the judged one, or the largest ones, which hold most of the mass.
+ * Verdicts from passes over the lower and the upper bounds of a row's values. If the bounds do not
+ * determine a verdict, more values are computed exactly: those of tokens that may come before or
+ * after the judged one, or the largest ones, which hold most of the mass.
  */
 #include "cpu/rows/cpu_screen_judge.h"
 
@@ -57,23 +57,24 @@ static void update_block_maxima(cpu_judge_state *j, int64_t block)
                             &screen->lower_stage.block_maxima[at]);
 }
 
-/* Computes up to `most` values that are not exact, with an upper bound of at least `least` and a
- * lower bound of at most `level`. Returns their number; 0 if the screen is found stale. */
-static int32_t compute_values_between(cpu_judge_state *j, float least, float level, int32_t most)
+/* Computes up to max_count inexact values whose upper bound is at least min_upper and whose lower
+ * bound is at most max_lower. Returns their number; 0 if the screen is found stale. */
+static int32_t compute_values_between(cpu_judge_state *j, float min_upper, float max_lower,
+                                      int32_t max_count)
 {
     const cpu_screen *screen = j->screen;
     const cpu_stage *stage = &screen->upper_stage;
     const float *maxima = stage->block_maxima + j->b * stage->maxima_stride;
     int32_t computed = 0;
-    most = most < j->budget ? most : j->budget;
-    for (int64_t block = 0; block < stage->blocks && computed < most; block++) {
+    max_count = max_count < j->budget ? max_count : j->budget;
+    for (int64_t block = 0; block < stage->blocks && computed < max_count; block++) {
         int32_t before = computed;
-        if (maxima[block] < least)
+        if (maxima[block] < min_upper)
             continue;
         const float *upper = get_bounds(&screen->upper_job, j->b, block);
         const float *lower = get_bounds(&screen->lower_job, j->b, block);
-        for (int i = 0; i < GUMBEL_BLOCK && computed < most; i++)
-            if (upper[i] >= least && lower[i] <= level && lower[i] < upper[i]) {
+        for (int i = 0; i < GUMBEL_BLOCK && computed < max_count; i++)
+            if (upper[i] >= min_upper && lower[i] <= max_lower && lower[i] < upper[i]) {
                 if (!compute_value(j, block, i))
                     return 0;
                 computed++;
@@ -112,8 +113,8 @@ int cpu_find_largest_value(cpu_judge_state *j)
         return 1;
     /* The largest lower bound is the largest value once it reaches every upper bound. */
     for (int64_t n = CPU_SCREEN_LARGEST; j->upper.largest > j->lower.largest; n *= 2) {
-        float least = fmaxf(find_nth_upper(j, n), j->lower.largest);
-        if (compute_values_between(j, least, INFINITY, INT32_MAX) == 0)
+        float min_upper = fmaxf(find_nth_upper(j, n), j->lower.largest);
+        if (compute_values_between(j, min_upper, INFINITY, INT32_MAX) == 0)
             return 0;
     }
     j->largest = j->upper.largest;
@@ -146,11 +147,11 @@ static gumbel_token_verdict judge_top_k(cpu_judge_state *j, float value)
     int exact = j->rules.exact;
     float below = exact ? nextafterf(value, -INFINITY) : value;
     float tied = exact ? value : nextafterf(value, INFINITY);
-    for (int32_t chunk = CPU_SCREEN_CHUNK;; chunk *= 2) {
-        int64_t least = cpu_count_row_above(j->kernels, &j->lower, 1.0f, value);
-        int64_t most = cpu_count_row_above(j->kernels, &j->upper, 1.0f, below) - exact;
-        gumbel_token_verdict verdict = gumbel_judge_top_k(j->rules.top_k, least, most);
-        if (verdict != GUMBEL_TOKEN_UNDECIDED || compute_values_between(j, tied, value, chunk) == 0)
+    for (int32_t count = CPU_SCREEN_CHUNK;; count *= 2) {
+        int64_t min_before = cpu_count_row_above(j->kernels, &j->lower, 1.0f, value);
+        int64_t max_before = cpu_count_row_above(j->kernels, &j->upper, 1.0f, below) - exact;
+        gumbel_token_verdict verdict = gumbel_judge_top_k(j->rules.top_k, min_before, max_before);
+        if (verdict != GUMBEL_TOKEN_UNDECIDED || compute_values_between(j, tied, value, count) == 0)
             return verdict;
     }
 }
@@ -201,17 +202,17 @@ static void find_undecided(const cpu_judge_state *j, int64_t token, float value,
     const cpu_screen *screen = j->screen;
     const cpu_stage *stage = &screen->upper_stage;
     const float *maxima = stage->block_maxima + j->b * stage->maxima_stride;
-    float least = j->rules.exact ? value : nextafterf(value, INFINITY);
+    float min_upper = j->rules.exact ? value : nextafterf(value, INFINITY);
     undecided->count = 0;
     undecided->lower = (mass_buffer){.bound = bound};
     for (int64_t block = 0; block < stage->blocks; block++) {
         int64_t own = token - screen->upper_job.first_tile - block * GUMBEL_BLOCK;
-        if (maxima[block] < least)
+        if (maxima[block] < min_upper)
             continue;
         const float *upper = get_bounds(&screen->upper_job, j->b, block);
         const float *lower = get_bounds(&screen->lower_job, j->b, block);
         for (int i = 0; i < GUMBEL_BLOCK; i++)
-            if (upper[i] >= least && lower[i] <= value && i != own) {
+            if (upper[i] >= min_upper && lower[i] <= value && i != own) {
                 undecided->count++;
                 add_mass_of(j, &undecided->lower, lower[i]);
             }
@@ -219,15 +220,16 @@ static void find_undecided(const cpu_judge_state *j, int64_t token, float value,
     flush_masses(j, &undecided->lower);
 }
 
-/* The tokens whose mass top_p is a fraction of: all values >= `surely`, and no value below `maybe`,
- * without tied tokens of the total mass `removed`. */
+/* Bounds of the base of top_p, the tokens whose mass top_p takes a fraction of. */
 typedef struct top_p_base {
-    float surely, maybe;
-    gumbel_wide removed;
+    float certain;  /* all values of at least this one are in the base */
+    float possible; /* no value below this one is in the base */
+    gumbel_wide
+        removed; /* mass of tied tokens that are not in the base, although their values are */
 } top_p_base;
 
-/* Bounds the base of top_p. A token is surely among the top_k if fewer than k upper bounds reach
- * its lower bound, and surely not if k lower bounds exceed its upper bound. With `known`, all
+/* Bounds the base of top_p. A token is certainly among the top_k if fewer than k upper bounds reach
+ * its lower bound, and certainly not if k lower bounds exceed its upper bound. With `known`, all
  * values that may be among the top_k are exact, and so is the base. */
 static top_p_base find_top_p_base(const cpu_judge_state *j, int known)
 {
@@ -240,11 +242,11 @@ static top_p_base find_top_p_base(const cpu_judge_state *j, int known)
         cpu_select_nth_largest(j->kernels, &j->lower, j->rules.top_k, first.bound, j->bins);
     cpu_selection upper =
         cpu_select_nth_largest(j->kernels, &j->upper, j->rules.top_k, first.bound, j->bins);
-    base.maybe = lower.reached ? lower.value : first.bound;
-    base.surely = upper.reached ? nextafterf(upper.value, INFINITY) : first.bound;
+    base.possible = lower.reached ? lower.value : first.bound;
+    base.certain = upper.reached ? nextafterf(upper.value, INFINITY) : first.bound;
     if (!known)
         return base;
-    base.surely = base.maybe;
+    base.certain = base.possible;
     if (lower.reached && j->rules.exact) {
         gumbel_cutoff cutoff = gumbel_cutoff_by_top_k(&j->rules, lower.value, (int64_t)lower.above);
         uint64_t each = gumbel_token_mass(gumbel_exp(cutoff.bound - j->largest));
@@ -253,31 +255,33 @@ static top_p_base find_top_p_base(const cpu_judge_state *j, int known)
     return base;
 }
 
-/* The verdict of top_p from bounds of two masses: of the tokens before this one, and of the rest of
- * the base. */
+/* The verdict of top_p from bounds of two masses: of the tokens before this one, and of the
+ * remaining tokens of the base. */
 static gumbel_token_verdict compare_masses(const cpu_judge_state *j, int64_t token, float value,
                                            top_p_base base)
 {
     float next = nextafterf(value, INFINITY);
     gumbel_wide own = gumbel_token_mass(gumbel_exp(value - j->largest));
     undecided_tokens undecided;
-    find_undecided(j, token, value, base.surely, &undecided);
-    gumbel_wide before_least = sum_masses(j, &j->lower, next);
-    gumbel_wide before_most =
+    find_undecided(j, token, value, base.certain, &undecided);
+    gumbel_wide min_before = sum_masses(j, &j->lower, next);
+    gumbel_wide max_before =
         j->rules.exact ? sum_masses(j, &j->upper, value) - own : sum_masses(j, &j->upper, next);
-    /* An undecided token adds no mass to the rest, or at most that of this token. */
-    gumbel_wide rest_least = sum_masses(j, &j->lower, base.surely) -
-                             sum_masses(j, &j->lower, fmaxf(base.surely, next)) -
-                             cpu_join_weight(undecided.lower.sum) + (value < base.surely ? own : 0);
-    gumbel_wide rest_most =
-        sum_masses(j, &j->upper, base.maybe) - before_most + (gumbel_wide)undecided.count * own;
+    /* An undecided token is before this one, or it adds at most this token's mass to the remaining
+     * mass. */
+    gumbel_wide min_remaining = sum_masses(j, &j->lower, base.certain) -
+                                sum_masses(j, &j->lower, fmaxf(base.certain, next)) -
+                                cpu_join_weight(undecided.lower.sum) +
+                                (value < base.certain ? own : 0);
+    gumbel_wide max_remaining =
+        sum_masses(j, &j->upper, base.possible) - max_before + (gumbel_wide)undecided.count * own;
     int64_t tokens = j->screen->exact_job.problem->vocab;
-    if (rest_most < base.removed || rest_least > rest_most)
+    if (max_remaining < base.removed || min_remaining > max_remaining)
         return GUMBEL_TOKEN_UNDECIDED;
-    rest_least = rest_least > base.removed ? rest_least - base.removed : 0;
-    return gumbel_judge_top_p(j->rules.top_p,
-                              gumbel_bound_mass_sum(before_least, before_most, tokens),
-                              gumbel_bound_mass_sum(rest_least, rest_most - base.removed, tokens));
+    min_remaining = min_remaining > base.removed ? min_remaining - base.removed : 0;
+    return gumbel_judge_top_p(
+        j->rules.top_p, gumbel_bound_mass_sum(min_before, max_before, tokens),
+        gumbel_bound_mass_sum(min_remaining, max_remaining - base.removed, tokens));
 }
 
 /* Compares masses with more and more exact values, the largest first, until the verdict is
@@ -290,8 +294,9 @@ static gumbel_token_verdict judge_top_p(cpu_judge_state *j, int64_t token, float
         gumbel_token_verdict verdict = compare_masses(j, token, value, base);
         if (verdict != GUMBEL_TOKEN_UNDECIDED || known || j->budget <= 0)
             return verdict;
-        float least = fmaxf(find_nth_upper(j, n), base.maybe);
-        known = compute_values_between(j, least, INFINITY, INT32_MAX) == 0 && least <= base.maybe;
+        float min_upper = fmaxf(find_nth_upper(j, n), base.possible);
+        known = compute_values_between(j, min_upper, INFINITY, INT32_MAX) == 0 &&
+                min_upper <= base.possible;
     }
 }
 
@@ -319,9 +324,9 @@ gumbel_token_verdict cpu_judge_token(cpu_judge_state *j, int64_t token, float va
 
 float cpu_find_removal_threshold(const cpu_judge_state *j)
 {
-    float least = find_min_p_bound(j);
+    float bound = find_min_p_bound(j);
     if (j->rules.top_k == 0)
-        return least;
-    cpu_selection k = cpu_select_nth_largest(j->kernels, &j->lower, j->rules.top_k, least, j->bins);
-    return k.reached ? k.value : least;
+        return bound;
+    cpu_selection k = cpu_select_nth_largest(j->kernels, &j->lower, j->rules.top_k, bound, j->bins);
+    return k.reached ? k.value : bound;
 }

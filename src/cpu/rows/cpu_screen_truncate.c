@@ -10,11 +10,11 @@
 #include "cpu/cpu_policy.h"
 
 /* Records that values below `value` are removed, and its tokens from `end` on. */
-static void raise_bar(cpu_screen_row *row, float value, int64_t end)
+static void raise_threshold(cpu_screen_row *row, float value, int64_t end)
 {
-    if (value > row->bar || (value == row->bar && end < row->bar_end)) {
-        row->bar = value;
-        row->bar_end = end;
+    if (value > row->threshold || (value == row->threshold && end < row->threshold_end)) {
+        row->threshold = value;
+        row->threshold_end = end;
     }
 }
 
@@ -22,7 +22,7 @@ static void raise_bar(cpu_screen_row *row, float value, int64_t end)
 static void clear_draw(cpu_screen *screen, int64_t draw, int32_t thread)
 {
     cpu_candidates *candidates = &screen->candidates[draw];
-    for (int32_t i = 0; i < screen->used; i++) {
+    for (int32_t i = 0; i < screen->used_threads; i++) {
         gumbel_summary *s = &cpu_get_scratch(&screen->bound_job, i).summaries[draw];
         s->best_score = s->best_z = -INFINITY;
         s->best_id = -1;
@@ -50,20 +50,21 @@ static void draw_block(const cpu_screen *screen, int64_t b, int32_t sample, int6
     screen->exact_job.device->kernels->draw_tokens(z, &draw);
 }
 
-/* Repeats a sample of row b among the tokens that reach its bar. */
+/* Repeats a sample of row b among the tokens that reach its threshold. */
 static void repeat_draw(cpu_screen *screen, int64_t b, int32_t sample, int32_t thread)
 {
     const gumbel_problem *p = screen->exact_job.problem;
     const cpu_stage *stage = &screen->upper_stage;
     const float *maxima = stage->block_maxima + b * stage->maxima_stride;
     int64_t draw = b * p->sampling.num_samples + sample;
-    float z[GUMBEL_BLOCK], bar = screen->rows[b].bar, scale = cpu_find_staged_scale(p, b);
+    float z[GUMBEL_BLOCK], threshold = screen->rows[b].threshold,
+                           scale = cpu_find_staged_scale(p, b);
     clear_draw(screen, draw, thread);
     for (int64_t block = 0; block < stage->blocks; block++) {
-        if (maxima[block] < bar)
+        if (maxima[block] < threshold)
             continue;
         const float *upper = cpu_get_staged_block(&screen->upper_job, b, block);
-        if (screen->exact_job.device->kernels->filter_block(upper, scale, bar, z) > 0)
+        if (screen->exact_job.device->kernels->filter_block(upper, scale, threshold, z) > 0)
             draw_block(screen, b, sample, block, z);
     }
     cpu_score_remaining_candidates(screen, draw, thread);
@@ -82,13 +83,14 @@ static int draw_truncated_sample(cpu_judge_state *j, int32_t sample)
         float value = cpu_find_exact_value(j, token);
         if (j->stale)
             return 0;
-        int below = value < row->bar || (value == row->bar && token >= row->bar_end);
+        int below =
+            value < row->threshold || (value == row->threshold && token >= row->threshold_end);
         gumbel_token_verdict verdict =
             below ? GUMBEL_TOKEN_TRUNCATED : cpu_judge_token(j, token, value);
         if (verdict != GUMBEL_TOKEN_TRUNCATED)
             return verdict == GUMBEL_TOKEN_KEPT;
-        raise_bar(row, value, j->rules.exact ? token : INT64_MIN);
-        raise_bar(row, cpu_find_removal_threshold(j), INT64_MAX);
+        raise_threshold(row, value, j->rules.exact ? token : INT64_MIN);
+        raise_threshold(row, cpu_find_removal_threshold(j), INT64_MAX);
         repeat_draw(screen, j->b, sample, j->thread);
     }
     return 0;

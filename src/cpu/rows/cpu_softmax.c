@@ -65,7 +65,7 @@ static void find_tile_largest(const softmax_job *job, const softmax_tile *tile, 
 {
     float maxima[SOFTMAX_TILE / GUMBEL_BLOCK], edge[GUMBEL_BLOCK], block_max;
     int blocks = tile->count / GUMBEL_BLOCK, whole = blocks * GUMBEL_BLOCK;
-    if (!job->problem->request)
+    if (!job->problem->features)
         transform_tile(job, tile);
     own->flags |= job->kernels->find_maxima(tile->z, blocks, maxima);
     for (int i = 0; i < GUMBEL_BLOCK; i++)

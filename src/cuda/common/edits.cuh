@@ -37,9 +37,9 @@ __device__ __forceinline__ row_edits load_row_edits(const gumbel_problem &q, int
 {
     const gumbel_history &h = q.history;
     row_edits e = {{1.0f, 0.0f, 0.0f}, false, nullptr, nullptr, nullptr, 0};
-    if (q.request & GUMBEL_FEATURE_MASK)
+    if (q.features & GUMBEL_FEATURE_MASK)
         e.mask = (const uint32_t *)gumbel_problem_mask(&q, b);
-    if (!(q.request & GUMBEL_FEATURE_PENALTIES))
+    if (!(q.features & GUMBEL_FEATURE_PENALTIES))
         return e;
     e.penalties = gumbel_problem_penalties(&q, b);
     e.act = gumbel_penalties_are_active(&e.penalties);

@@ -13,8 +13,9 @@ static int is_forked_child(const cuda_device *cuda) { return getpid() != cuda->p
 gumbel_status cuda_push_context(const cuda_device *cuda, gumbel_error *error)
 {
     if (is_forked_child(cuda))
-        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "device",
-                           "it was opened before fork(), which CUDA does not survive");
+        return gumbel_fail(
+            error, GUMBEL_ERROR_DEVICE, "device",
+            "the device was opened before fork(): CUDA does not support its use in the child");
     CUDA_TRY(&cuda->driver, error, cuCtxPushCurrent, cuda->context);
     return GUMBEL_OK;
 }
@@ -67,13 +68,14 @@ gumbel_status cuda_check_options(const gumbel_device_options *o, int *ordinal, g
     *ordinal = read_ordinal(o->device);
     if (*ordinal < 0)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.device",
-                           "device '%.64s' is none of cpu, cuda:0, cuda:1, ...", o->device);
+                           "device is '%.64s'; it must be cpu, cuda:0, cuda:1, ...", o->device);
     GUMBEL_REFUSE_IF(o->isa != GUMBEL_ISA_AUTO, error, "options.isa",
-                     "only the CPU has instruction sets to choose from");
-    GUMBEL_REFUSE_IF(o->threads != 0, error, "options.threads", "only the CPU has threads");
-    GUMBEL_REFUSE_IF(o->tile != 0, error, "options.tile", "only the CPU lets it be chosen");
+                     "only a CPU device has this option");
+    GUMBEL_REFUSE_IF(o->threads != 0, error, "options.threads",
+                     "only a CPU device has this option");
+    GUMBEL_REFUSE_IF(o->tile != 0, error, "options.tile", "only a CPU device has this option");
     GUMBEL_REFUSE_IF(o->parallel_for != NULL, error, "options.parallel_for",
-                     "only the CPU has threads");
+                     "only a CPU device has this option");
     return GUMBEL_OK;
 }
 

@@ -42,7 +42,7 @@ static gumbel_status create_buffer(const cuda_device *cuda, gumbel_peers *peers,
                                    gumbel_peer_handle *handle, gumbel_error *error)
 {
     const cuda_driver *driver = &cuda->driver;
-    size_t bytes = gumbel_peer_buffer_bytes(peers->ranks, peers->words);
+    size_t bytes = gumbel_peer_buffer_size(peers->ranks, peers->words);
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)peers->buffers[peers->rank];
     void *report;
     if (!at) {

@@ -167,7 +167,7 @@ __device__ __forceinline__ void draw_split(const cuda_params &p)
         given ? q.sampling.noise + draw * q.sampling.noise_stride - q.first_token : nullptr;
     const typename quad<dtype>::element *origin =
         (const typename quad<dtype>::element *)q.logits.data + b * q.logits.stride - q.first_token;
-    const bool masked = edited && (q.request & GUMBEL_FEATURE_MASK);
+    const bool masked = edited && (q.features & GUMBEL_FEATURE_MASK);
     uint32_t end =
         (uint32_t)(begin + p.split_size < q.end_token ? begin + p.split_size : q.end_token);
     warp_draw<dtype, given, edited> own = {

@@ -89,7 +89,7 @@ static gumbel_status run_plan(const cuda_job *job, const cuda_plan *plan)
                   job->params.multiply_only || job->params.logits_out);
     if (p->batch > INT32_MAX / p->sampling.num_samples)
         return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
-                           "B * S is 2^31 or more, which one call on CUDA does not take");
+                           "B * S is 2^31 or more; split the batch into several calls");
     if (plan->product && !plan->rows)
         return plan->product->run(job);
     if (plan->product)
@@ -133,7 +133,8 @@ static gumbel_status draw_partial(gumbel_device *device, const gumbel_problem *p
                                   void *workspace, gumbel_error *error)
 {
     cuda_job job = {.params.partials = summaries};
-    return plan_and_queue(&job, device, problem, GUMBEL_CAPABILITY_SUMMARIES, plan, workspace, error);
+    return plan_and_queue(&job, device, problem, GUMBEL_CAPABILITY_SUMMARIES, plan, workspace,
+                          error);
 }
 
 gumbel_status cuda_sample(gumbel_device *device, const gumbel_problem *problem,
@@ -164,7 +165,7 @@ gumbel_status cuda_sample_stored(gumbel_device *device, const cuda_plan *plan,
                     .error = error};
     gumbel_problem own = *problem;
     gumbel_problem_assert(problem);
-    GUMBEL_ASSERT(problem->hidden_size > 0 && !(problem->request & GUMBEL_FEATURE_TRANSFORMS));
+    GUMBEL_ASSERT(problem->hidden_size > 0 && !(problem->features & GUMBEL_FEATURE_TRANSFORMS));
     return queue_call(&job, plan, problem, &own, workspace);
 }
 
@@ -214,7 +215,7 @@ static gumbel_status store_logits(gumbel_device *device, const gumbel_problem *p
                                   gumbel_error *error)
 {
     cuda_job job = {.params = {.logits_out = logits, .logits_out_stride = stride}};
-    GUMBEL_ASSERT(problem->hidden_size > 0 && !problem->request && !problem->with_mass);
+    GUMBEL_ASSERT(problem->hidden_size > 0 && !problem->features && !problem->with_mass);
     if (problem->end_token <= problem->first_token)
         return GUMBEL_OK;
     return plan_and_queue(&job, device, problem, GUMBEL_CAPABILITY_PRODUCT, NULL, workspace, error);
@@ -237,7 +238,7 @@ gumbel_status cuda_store_edited(gumbel_device *device, const gumbel_problem *pro
     gumbel_problem masked = cuda_replace_allowed(problem), *q = &job.params.problem;
     if (problem->hidden_size > 0) {
         gumbel_problem product = *problem;
-        product.request = 0;
+        product.features = 0;
         product.with_mass = product.with_path = 0;
         GUMBEL_FORWARD(store_logits(device, &product, rows, stride, workspace, error));
         if (!gumbel_problem_edits(problem))

@@ -32,7 +32,7 @@ gumbel_status cuda_read_rungs(cuda_rung_choice *choice, const char *names, const
         int minus = *names == '-';
         size_t length = strcspn(names + minus, ",");
         uint32_t bit = find_rung_bit(names + minus, length);
-        GUMBEL_REFUSE_IF(!bit, error, field, "'%.*s' is the name of no rung",
+        GUMBEL_REFUSE_IF(!bit, error, field, "no rung has the name '%.*s'",
                          (int)(length < 40 ? length : 40), names + minus);
         *(minus ? &choice->excluded : &choice->preferred) |= bit;
         names += minus + length;
@@ -91,8 +91,8 @@ static gumbel_status fail_unserved(uint64_t required, gumbel_error *error)
 gumbel_problem cuda_replace_allowed(const gumbel_problem *problem)
 {
     gumbel_problem p = *problem;
-    if (p.request & GUMBEL_FEATURE_ALLOWED) {
-        p.request = (p.request & ~(uint32_t)GUMBEL_FEATURE_ALLOWED) | GUMBEL_FEATURE_MASK;
+    if (p.features & GUMBEL_FEATURE_ALLOWED) {
+        p.features = (p.features & ~(uint32_t)GUMBEL_FEATURE_ALLOWED) | GUMBEL_FEATURE_MASK;
         p.mask_by_row = 1;
         p.transforms.mask = (gumbel_row_i32){NULL, cuda_allowed_words(&p)};
     }
@@ -105,7 +105,7 @@ gumbel_status cuda_plan_call(cuda_plan *plan, const cuda_device *cuda, const gum
     const uint64_t required = gumbel_required_capabilities(p) | purpose;
     uint32_t offered = 0;
     *plan = (cuda_plan){.required = required};
-    GUMBEL_ASSERT(p->batch > 0 && !(p->request & GUMBEL_FEATURE_ALLOWED));
+    GUMBEL_ASSERT(p->batch > 0 && !(p->features & GUMBEL_FEATURE_ALLOWED));
     if (p->hidden_size > 0 && !(required & GUMBEL_CAPABILITY_EMPTY)) {
         plan->product = choose_product(cuda, p, required);
         if (plan->product)
@@ -245,7 +245,9 @@ static void add_products(gumbel_text *text, const cuda_device *cuda, const gumbe
         const cuda_product *other = &cuda_products[i];
         if (other == plan->product)
             break;
-        gumbel_text_add_refusal(text, &other->rung, required,
+        /* A product that cannot store logits would have to serve the whole call. */
+        int stores = (other->rung.supports & GUMBEL_CAPABILITY_PRODUCT) != 0;
+        gumbel_text_add_refusal(text, &other->rung, stores ? required : plan->required,
                                 other->refuses ? other->refuses(cuda, p) : "");
     }
     if (plan->rows) {

@@ -10,7 +10,7 @@
 /* Capabilities of a draw between the tiles of a product. */
 #define CAPABILITIES_OF_TILES                                                                      \
     (GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP |             \
-     GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS | GUMBEL_CAPABILITY_SUMMARIES |                   \
+     GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS | GUMBEL_CAPABILITY_SUMMARIES |              \
      GUMBEL_CAPABILITY_PRODUCT)
 
 static const char *hopper_refuses(const cuda_device *cuda, const gumbel_problem *p)
@@ -35,10 +35,10 @@ static const char *screen_refuses(const cuda_device *cuda, const gumbel_problem 
     if (!p->screen)
         return "the head has no screen";
     if (p->batch > CUDA_SCREEN_ROWS_MAX / p->sampling.num_samples)
-        return "there are more than 64 rows times samples";
+        return "there are more than 64 draws (rows times samples)";
     if (!(cuda->rungs.preferred & CUDA_SCREEN_RUNGS) &&
         !cuda_screen_is_faster(p->vocab, p->hidden_size))
-        return "the head has fewer than 2^28 weights";
+        return "a head of fewer than 2^28 weights is faster by the full pass";
     if (p->first_token % GUMBEL_BLOCK != 0)
         return "first_token is not a multiple of 64";
     if (p->hidden_size > GUMBEL_SCREEN_COLUMNS_MAX)
@@ -64,9 +64,11 @@ static const char *screen_truncated_refuses(const cuda_device *cuda, const gumbe
     const char *refusal = screen_refuses(cuda, &rows);
     if (refusal)
         return refusal;
-    if (!(cuda->rungs.preferred & CUDA_SCREEN_RUNGS) &&
-        !cuda_screen_truncated_is_faster(p->batch, p->hidden_size))
-        return "more than 32 rows, or a D above 4096, are faster with the full pass";
+    const int is_preferred = (cuda->rungs.preferred & CUDA_SCREEN_RUNGS) != 0;
+    if (!is_preferred && p->batch > CUDA_SCREEN_TRUNCATED_ROWS_MAX)
+        return "more than 32 rows are faster by the full pass";
+    if (!is_preferred && p->hidden_size > CUDA_SCREEN_TRUNCATED_HIDDEN_MAX)
+        return "a D above 4096 is faster by the full pass";
     return cluster_refuses(cuda, p, 0);
 }
 

@@ -30,7 +30,7 @@ gumbel_status cuda_store_probabilities(gumbel_device *device, const gumbel_probl
     cuda_job job = {.cuda = cuda, .stream = problem->stream, .error = error};
     cuda_softmax_params p = {.problem = *problem, .probabilities = probabilities, .stride = stride};
     gumbel_cursor cursor = {workspace, 0};
-    if (problem->request) {
+    if (problem->features) {
         GUMBEL_FORWARD(
             cuda_store_processed(device, problem, plan, probabilities, stride, workspace, error));
         p.problem = read_processed(problem, probabilities, stride);

@@ -22,7 +22,7 @@ typedef struct top64_plan {
 static gumbel_problem request_top64(const cuda_device *cuda, const gumbel_problem *rows)
 {
     gumbel_problem q = *rows;
-    q.request = GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_LOGITS;
+    q.features = GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_LOGITS;
     q.truncation =
         (gumbel_truncation){.struct_size = sizeof q.truncation, .top_k = {cuda->top64_limit, 0}};
     q.sampling = (gumbel_sampling){.struct_size = sizeof q.sampling, .num_samples = 1};
@@ -84,7 +84,7 @@ static gumbel_status store_logits(gumbel_device *device, const gumbel_top64_call
     gumbel_problem requested = *l->rows;
     gumbel_output output = *l->output;
     output.num_top = CUDA_TOP64;
-    requested.request = GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_TOP;
+    requested.features = GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_TOP;
     requested.sampling.num_samples = 1;
     requested.with_mass = 0;
     return cuda_store_top64_logits(device, &t->plan, &t->problem, &requested, &output, l->logits,

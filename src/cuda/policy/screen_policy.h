@@ -11,7 +11,7 @@
 
 /* Rows and columns of a tile. */
 #define CUDA_SCREEN_TILE 128
-/* Maximum rows of a batch: each is two columns of the product, one for each int8 plane. */
+/* Maximum draws of a call: each is two columns of the product, one for each int8 plane. */
 #define CUDA_SCREEN_ROWS_MAX 64
 /* Rows of a batch that are scored together: the columns of the narrowest wgmma. */
 #define CUDA_SCREEN_GROUP  8
@@ -30,11 +30,6 @@ static inline int cuda_screen_is_faster(int64_t vocab, int64_t columns)
  * estimated 940 tokens of a row are scored, which barely fit. */
 #define CUDA_SCREEN_TRUNCATED_ROWS_MAX   32
 #define CUDA_SCREEN_TRUNCATED_HIDDEN_MAX 4096
-static inline int cuda_screen_truncated_is_faster(int64_t batch, int64_t hidden_size)
-{
-    return batch <= CUDA_SCREEN_TRUNCATED_ROWS_MAX &&
-           hidden_size <= CUDA_SCREEN_TRUNCATED_HIDDEN_MAX;
-}
 
 /* Specialisations of a draw with a screen: each omits the code that its case cannot reach
  * (screen_case.cuh). */
@@ -47,8 +42,8 @@ typedef enum cuda_screen_case {
 
 static inline cuda_screen_case cuda_screen_case_of(const gumbel_problem *p)
 {
-    const int is_plain = p->sampling.num_samples == 1 && !(p->request & GUMBEL_FEATURE_MASK);
-    if (p->request & GUMBEL_FEATURE_TRUNCATION)
+    const int is_plain = p->sampling.num_samples == 1 && !(p->features & GUMBEL_FEATURE_MASK);
+    if (p->features & GUMBEL_FEATURE_TRUNCATION)
         return CUDA_SCREEN_TRUNCATED;
     return is_plain ? CUDA_SCREEN_PLAIN : CUDA_SCREEN_ANY;
 }
@@ -78,7 +73,7 @@ static const int cuda_screen_widths[CUDA_SCREEN_WIDTHS] = {8, 16, 32, 64, 128};
  * computed: two for each thread of the CTA that draws. At V = 151936 and D = 2048 / 4096 some 1,000
  * / 2,000 upper bounds reach the 50th lower bound; 230 / 310 reach the 50th logit. */
 #define CUDA_SCREEN_INTERVALS(list_max) (32 * (list_max))
-#define CUDA_SCREEN_EXACT_MAX            1024
+#define CUDA_SCREEN_EXACT_MAX           1024
 
 /* Threshold words of a truncated row: its threshold (row_thresholds.cuh); how many tokens are
  * listed and how many of these scored, 32 bits each; the threshold after the first scoring pass;
@@ -119,7 +114,7 @@ static inline int cuda_screen_stages(int width)
 #define CUDA_SCREEN_MAKE_BYTES    128
 
 /* Maximum relative rounding error of the k16 steps of wgmma: each of 17 addends, and their sum, is
- * rounded to 24 bits of the largest (docs/maths.md, section 14). */
+ * truncated to 24 bits, counted from the largest addend (docs/maths.md, section 14). */
 #define CUDA_SCREEN_GAMMA(columns) ((double)(((columns) + 15) / 16) * 18 * 0x1p-23 * 1.01)
 /* Absolute error from subnormals in a sum of fewer than 2^16 products, in any order. */
 #define CUDA_SCREEN_TINY 0x1p-109f

@@ -22,7 +22,7 @@ gumbel_status cuda_finish_summaries(gumbel_device *device, void *stream,
         p.output = *call->output;
     if (call->batch > INT32_MAX / call->num_samples)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "batch",
-                           "B * S is 2^31 or more, which one call on CUDA does not take");
+                           "B * S is 2^31 or more; split the batch into several calls");
     cuda_shape shape = {call->batch * call->num_samples, CUDA_FINISH_THREADS, 0, 1};
     GUMBEL_FORWARD(cuda_push_context(cuda, error));
     gumbel_status status = cuda_launch(&job, cuda->finish_any, shape, arguments);

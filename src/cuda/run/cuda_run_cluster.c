@@ -77,7 +77,7 @@ void cuda_carve_bounded(gumbel_cursor *cursor, const cuda_device *cuda, const gu
     cuda_carve_blocks(cursor, cuda, p, workspace);
     workspace->stored_subtiles =
         gumbel_carve_array(cursor, blocks, rows, sizeof *workspace->stored_subtiles);
-    if (p->request & GUMBEL_FEATURE_PENALTIES)
+    if (p->features & GUMBEL_FEATURE_PENALTIES)
         workspace->unseen_block_maxima = gumbel_carve_array(cursor, (size_t)p->batch, blocks,
                                                             sizeof *workspace->unseen_block_maxima);
 }
@@ -159,7 +159,7 @@ gumbel_status cuda_run_pivots(const cuda_job *job)
 {
     cuda_truncated_params p = cuda_get_truncated_params(job);
     cuda_job draw = *job;
-    draw.params.problem.request = 0;
+    draw.params.problem.features = 0;
     cuda_zero_exchange(&draw.params, &job->workspace);
     if (!(job->product_outputs & CUDA_OUTPUT_DRAWS))
         GUMBEL_FORWARD(cuda_run_draw(&draw));

@@ -71,7 +71,7 @@ static gumbel_status launch_splits(const cuda_job *job, CUfunction kernel, gumbe
     p->tag = cuda_new_tag(job->cuda);
     if (rows > INT32_MAX / p->splits)
         return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "draft",
-                           "its rows are more than one call on CUDA takes");
+                           "the draft has more rows than one call on CUDA supports");
     cuda_shape shape = {rows * p->splits, CUDA_MASS_THREADS, shared_bytes, 1};
     return cuda_launch_in_context(job, kernel, shape, p);
 }

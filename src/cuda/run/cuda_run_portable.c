@@ -64,5 +64,5 @@ gumbel_status cuda_run_draw(const cuda_job *job) { return launch_draw(job, 0); }
 
 gumbel_status cuda_run_draw_edits(const cuda_job *job)
 {
-    return launch_draw(job, job->params.problem.request != 0);
+    return launch_draw(job, job->params.problem.features != 0);
 }

@@ -40,9 +40,9 @@ gumbel_status cuda_run_allow(const cuda_job *job, const gumbel_problem *caller)
     cuda_allow_params p = {.problem = *caller,
                            .allowed = job->workspace.allowed,
                            .words = cuda_allowed_words(caller),
-                           .masked = (caller->request & GUMBEL_FEATURE_MASK) != 0};
+                           .masked = (caller->features & GUMBEL_FEATURE_MASK) != 0};
     void *arguments[] = {&p};
-    if (!(caller->request & GUMBEL_FEATURE_ALLOWED))
+    if (!(caller->features & GUMBEL_FEATURE_ALLOWED))
         return GUMBEL_OK;
     p.tiles = (32 * p.words + CUDA_HISTORY_TILE - 1) / CUDA_HISTORY_TILE;
     GUMBEL_ASSERT(p.allowed && p.words >= 1 && p.tiles >= 1);
@@ -69,7 +69,7 @@ gumbel_status cuda_launch_edit(const cuda_job *job, float *rows, int64_t stride)
     p.processed = rows;
     p.processed_stride = stride;
     GUMBEL_ASSERT(rows && stride >= q->vocab);
-    GUMBEL_ASSERT(!(q->request & ~(uint32_t)GUMBEL_FEATURE_TRANSFORMS));
+    GUMBEL_ASSERT(!(q->features & ~(uint32_t)GUMBEL_FEATURE_TRANSFORMS));
     p.splits = (int32_t)((cuda_range_of(q) + CUDA_TRUNCATED_TILE - 1) / CUDA_TRUNCATED_TILE);
     return cuda_launch_rows(job, &p, q->batch, job->cuda->edit_logits, CUDA_TRUNCATED_THREADS,
                             CUDA_EDIT_BYTES, 1);
@@ -82,7 +82,7 @@ gumbel_status cuda_run_edit(const cuda_job *job)
     float *rows = job->workspace.logits ? job->workspace.logits : job->workspace.edited;
     const int64_t stride = cuda_row_stride(q);
     GUMBEL_FORWARD(cuda_launch_edit(job, rows, stride));
-    q->request = 0;
+    q->features = 0;
     q->scale = 1.0f;
     q->soft_cap = draw.params.inverse_cap = 0.0f;
     q->logits = cuda_rows_at(rows, q, stride);
@@ -192,7 +192,7 @@ void cuda_carve_max(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel
                         .first_token = CUDA_MAXIMA_BLOCK - 1,
                         .end_token = CUDA_MAXIMA_BLOCK - 1 + limits->vocab_size,
                         .mask_by_row = 1,
-                        .request = GUMBEL_FEATURE_END - 1};
+                        .features = GUMBEL_FEATURE_END - 1};
     size_t batch = (size_t)p.batch, ctas = (size_t)cuda->multiprocessors * CUDA_TRUNCATED_CTAS;
     size_t splits = batch > ctas ? batch : ctas;
     cuda_workspace workspace;

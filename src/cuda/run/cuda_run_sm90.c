@@ -135,7 +135,7 @@ void cuda_carve_screen(gumbel_cursor *cursor, const cuda_device *cuda, const gum
     cuda_screen_workspace *w = &workspace->screen;
     (void)cuda;
     w->planes = gumbel_carve_array(cursor, (size_t)count_depth_tiles(p), width, CUDA_SCREEN_TILE);
-    w->reaches = gumbel_carve_array(cursor, width, 1, sizeof *w->reaches);
+    w->hidden_errors = gumbel_carve_array(cursor, width, 1, sizeof *w->hidden_errors);
     w->state = gumbel_carve_array(cursor, 1, 1, sizeof *w->state);
     w->entries =
         gumbel_carve_array(cursor, groups, CUDA_SCREEN_GROUP_CANDIDATES_MAX, sizeof *w->entries);
@@ -164,25 +164,25 @@ static cuda_screen_params get_screen_params(const cuda_job *job, int width)
     const char *screen = q->screen;
     const int64_t tokens = q->end_token - q->first_token;
     const int64_t draws = cuda_screen_draws(q);
-    gumbel_screen_offsets parts;
-    int known =
-        gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, q->vocab, q->hidden_size, &parts);
+    gumbel_screen_offsets offsets;
+    int known = gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, q->vocab, q->hidden_size,
+                                              &offsets);
     GUMBEL_ASSERT(known && tokens > 0 && draws <= CUDA_SCREEN_ROWS_MAX);
-    GUMBEL_ASSERT(w->planes && w->reaches && w->state && w->entries);
+    GUMBEL_ASSERT(w->planes && w->hidden_errors && w->state && w->entries);
     GUMBEL_ASSERT(w->spread || draws == q->batch);
     GUMBEL_ASSERT(q->soft_cap == 0.0f && q->scale >= 0.0f && !q->bias.data);
     (void)known;
     cuda_screen_params s = {.call = cuda_select_rows(&job->params, 0, q->batch),
                             .header = (const void *)screen,
-                            .bounds = (const void *)(screen + parts.bounds),
-                            .steps = (const void *)(screen + parts.steps),
-                            .copy = (const void *)(screen + parts.copy),
+                            .bounds = (const void *)(screen + offsets.bounds),
+                            .steps = (const void *)(screen + offsets.steps),
+                            .copy = (const void *)(screen + offsets.copy),
                             .depths = (int32_t)count_depth_tiles(q),
                             .width = cuda_screen_widths[width],
                             .draws = (int32_t)draws,
                             .gamma = CUDA_SCREEN_GAMMA(q->hidden_size),
                             .planes = w->planes,
-                            .reaches = w->reaches,
+                            .hidden_errors = w->hidden_errors,
                             .state = w->state,
                             .entries = w->entries,
                             .spread_hidden = w->spread,
@@ -190,7 +190,7 @@ static cuda_screen_params get_screen_params(const cuda_job *job, int width)
                             .exact = w->exact};
     s.call.tiles = (int32_t)((tokens + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
     s.call.stages = cuda_screen_stages(s.width);
-    GUMBEL_ASSERT(s.call.tiles <= parts.blocks * GUMBEL_BLOCK / CUDA_SCREEN_TILE);
+    GUMBEL_ASSERT(s.call.tiles <= offsets.blocks * GUMBEL_BLOCK / CUDA_SCREEN_TILE);
     return s;
 }
 
@@ -281,7 +281,7 @@ gumbel_status cuda_run_screen_truncated(const cuda_job *job)
     cuda_params *p = &full_pass.params;
     p->logits_out = workspace->logits;
     p->logits_out_stride = cuda_row_stride(q);
-    p->problem.request = 0;
+    p->problem.features = 0;
     p->problem.with_mass = 0;
     GUMBEL_ASSERT(cuda_screen_case_of(q) == CUDA_SCREEN_TRUNCATED && s.maxima && workspace->logits);
     /* Intervals are recorded in the array of logits, which only the full pass writes. */

@@ -16,11 +16,11 @@
 #define TIMEOUT 60
 
 static cuda_screen_build get_build_params(const gumbel_problem *p, void *screen,
-                                          gumbel_screen_offsets *parts)
+                                          gumbel_screen_offsets *offsets)
 {
     char *at = screen;
-    int known =
-        gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, p->vocab, p->hidden_size, parts);
+    int known = gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, p->vocab, p->hidden_size,
+                                              offsets);
     GUMBEL_ASSERT(known);
     (void)known;
     return (cuda_screen_build){.weight = p->weight,
@@ -32,20 +32,20 @@ static cuda_screen_build get_build_params(const gumbel_problem *p, void *screen,
                                                   .dtype = (uint32_t)p->weight.dtype,
                                                   .list_max = GUMBEL_SCREEN_LIST_MAX},
                                .header = screen,
-                               .bounds = (void *)(at + parts->bounds),
-                               .steps = (void *)(at + parts->steps),
-                               .copy = (void *)(at + parts->copy),
-                               .depths = (int32_t)(parts->columns / CUDA_SCREEN_TILE)};
+                               .bounds = (void *)(at + offsets->bounds),
+                               .steps = (void *)(at + offsets->steps),
+                               .copy = (void *)(at + offsets->copy),
+                               .depths = (int32_t)(offsets->columns / CUDA_SCREEN_TILE)};
 }
 
 gumbel_status cuda_prepare_screen(gumbel_device *device, const gumbel_problem *problem,
                                   void *screen, gumbel_error *error)
 {
     const cuda_job job = {.cuda = (cuda_device *)device, .stream = problem->stream, .error = error};
-    gumbel_screen_offsets parts;
-    cuda_screen_build m = get_build_params(problem, screen, &parts);
+    gumbel_screen_offsets offsets;
+    cuda_screen_build m = get_build_params(problem, screen, &offsets);
     const cuda_shape one_warp = {1, 32, 0, 0};
-    const cuda_shape blocks = {parts.blocks, CUDA_SCREEN_MAKE_THREADS, CUDA_SCREEN_MAKE_BYTES, 0};
+    const cuda_shape blocks = {offsets.blocks, CUDA_SCREEN_MAKE_THREADS, CUDA_SCREEN_MAKE_BYTES, 0};
     GUMBEL_FORWARD(cuda_launch_in_context(&job, job.cuda->screen_begin, one_warp, &m));
     GUMBEL_FORWARD(cuda_launch_in_context(&job, job.cuda->screen_make, blocks, &m));
     return cuda_launch_in_context(&job, job.cuda->screen_seal, one_warp, &m);
@@ -67,7 +67,7 @@ static gumbel_status wait_for_stream(const cuda_job *job)
     while ((result = job->cuda->driver.cuStreamQuery(job->stream)) == CUDA_ERROR_NOT_READY) {
         if (read_clock() - start > TIMEOUT)
             return gumbel_fail(job->error, GUMBEL_ERROR_DEVICE, "stream",
-                               "its work did not end within %d seconds", TIMEOUT);
+                               "the stream's work did not end within %d seconds", TIMEOUT);
         nanosleep(&interval, NULL);
     }
     return result == CUDA_SUCCESS
@@ -115,16 +115,16 @@ gumbel_status cuda_verify_screen(gumbel_device *device, const gumbel_problem *pr
                                  gumbel_error *error)
 {
     const cuda_job job = {.cuda = (cuda_device *)device, .stream = problem->stream, .error = error};
-    gumbel_screen_offsets parts;
-    cuda_screen_build m = get_build_params(problem, (void *)(uintptr_t)problem->screen, &parts);
-    const cuda_shape blocks = {parts.blocks, CUDA_SCREEN_MAKE_THREADS, 0, 0};
+    gumbel_screen_offsets offsets;
+    cuda_screen_build m = get_build_params(problem, (void *)(uintptr_t)problem->screen, &offsets);
+    const cuda_shape blocks = {offsets.blocks, CUDA_SCREEN_MAKE_THREADS, 0, 0};
     unsigned long long fault = CUDA_SCREEN_HOLDS;
     GUMBEL_FORWARD(cuda_push_context(job.cuda, error));
     gumbel_status status = allocate_and_find(&job, &m, blocks, &fault);
     cuda_pop_context(job.cuda);
     GUMBEL_FORWARD(status);
     GUMBEL_REFUSE_IF(fault == CUDA_SCREEN_IS_OTHER, error, "screen",
-                     "it is not a screen of weights of this shape and dtype");
+                     "the screen was not made for weights of this shape and dtype");
     GUMBEL_REFUSE_IF(fault != CUDA_SCREEN_HOLDS, error, "screen",
                      "row %" PRIu64 " of the weights has changed since the screen was prepared",
                      (uint64_t)fault);

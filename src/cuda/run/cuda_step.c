@@ -12,7 +12,7 @@ static gumbel_status check_draw_count(int64_t batch, int32_t num_samples, gumbel
 {
     if (batch > INT32_MAX / num_samples)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "batch",
-                           "B * S is 2^31 or more, which one call on CUDA does not take");
+                           "B * S is 2^31 or more; split the batch into several calls");
     return GUMBEL_OK;
 }
 

@@ -24,7 +24,7 @@
 static void set_tokens_max(ranks_candidates *c, int32_t num_top)
 {
     const gumbel_problem *p = c->draw->p;
-    int64_t most = num_top, spare = num_top > 0 ? SPARE_TOKENS : 0;
+    int64_t max_tokens = num_top, spare = num_top > 0 ? SPARE_TOKENS : 0;
     c->untruncated = 0;
     for (int64_t b = 0; b < p->batch; b++) {
         gumbel_rules rules;
@@ -33,12 +33,13 @@ static void set_tokens_max(ranks_candidates *c, int32_t num_top)
             continue;
         }
         int64_t own = rules.top_k > 0 ? rules.top_k : DEFAULT_TOKENS;
-        most = own > most ? own : most;
+        max_tokens = own > max_tokens ? own : max_tokens;
         spare = SPARE_TOKENS;
     }
-    most = (most + spare + 1) / 2 * 2;
-    most = most < c->draw->group->rows_max ? most : (c->draw->group->rows_max + 1) / 2 * 2;
-    c->tokens_max = (int32_t)(most < TOKENS_MAX ? most : TOKENS_MAX);
+    max_tokens = (max_tokens + spare + 1) / 2 * 2;
+    max_tokens =
+        max_tokens < c->draw->group->rows_max ? max_tokens : (c->draw->group->rows_max + 1) / 2 * 2;
+    c->tokens_max = (int32_t)(max_tokens < TOKENS_MAX ? max_tokens : TOKENS_MAX);
 }
 
 static void carve_candidates(ranks_candidates *c, gumbel_cursor *cursor, int counting)
@@ -48,27 +49,27 @@ static void carve_candidates(ranks_candidates *c, gumbel_cursor *cursor, int cou
     size_t ranks = (size_t)c->draw->group->transport.ranks;
     ranks_message none;
     if (counting) { /* neither parameters of rows nor num_top are known before the call */
-        int64_t often = p->request & GUMBEL_FEATURE_TRUNCATION ? TOKENS_MAX
-                                                               : GUMBEL_TOP_MAX + SPARE_TOKENS + 2;
+        int64_t often = p->features & GUMBEL_FEATURE_TRUNCATION ? TOKENS_MAX
+                                                                : GUMBEL_TOP_MAX + SPARE_TOKENS + 2;
         int64_t shard = (c->draw->group->rows_max + 1) / 2 * 2;
         c->tokens_max = (int32_t)(often < shard ? often : shard);
         c->untruncated = p->batch;
     }
-    size_t most = (size_t)c->tokens_max;
+    size_t tokens_max = (size_t)c->tokens_max;
     c->bytes = ranks_carve_message(c, NULL, &none);
     c->summaries = gumbel_carve_array(cursor, batch, samples, sizeof *c->summaries);
     c->raw = gumbel_carve_array(cursor, batch, 1, sizeof *c->raw);
     c->sent = gumbel_carve_array(cursor, c->bytes, 1, 1);
     c->received = gumbel_carve_array(cursor, ranks, c->bytes, 1);
     c->rest = gumbel_carve_array(cursor, ranks, c->bytes, 1);
-    c->sent_extra = gumbel_carve_array(cursor, batch, ranks_count_masses_bytes(c), 1);
-    c->received_extra = gumbel_carve_array(cursor, ranks * batch, ranks_count_masses_bytes(c), 1);
-    c->listed = gumbel_carve_array(cursor, ranks, most, sizeof *c->listed);
-    c->sorted = gumbel_carve_array(cursor, ranks, most, sizeof *c->sorted);
-    c->room = gumbel_carve_array(cursor, ranks, most, sizeof *c->room);
-    c->heap = gumbel_carve_array(cursor, most, 1, sizeof *c->heap);
+    c->sent_masses = gumbel_carve_array(cursor, batch, ranks_count_masses_bytes(c), 1);
+    c->received_masses = gumbel_carve_array(cursor, ranks * batch, ranks_count_masses_bytes(c), 1);
+    c->listed = gumbel_carve_array(cursor, ranks, tokens_max, sizeof *c->listed);
+    c->sorted = gumbel_carve_array(cursor, ranks, tokens_max, sizeof *c->sorted);
+    c->room = gumbel_carve_array(cursor, ranks, tokens_max, sizeof *c->room);
+    c->heap = gumbel_carve_array(cursor, tokens_max, 1, sizeof *c->heap);
     c->fallback = gumbel_carve_array(cursor, batch, 1, sizeof *c->fallback);
-    c->extra = gumbel_carve_array(cursor, batch, 1, sizeof *c->extra);
+    c->mass_rows = gumbel_carve_array(cursor, batch, 1, sizeof *c->mass_rows);
     c->row = gumbel_carve_array(cursor, samples, 1, sizeof *c->row);
 }
 
@@ -88,7 +89,7 @@ static gumbel_status summarise_rows(const ranks_candidates *c, gumbel_error *err
         GUMBEL_FORWARD(
             device->backend->draw_partial(device, &q, NULL, c->summaries, c->draw->local, error));
     }
-    if (p->request & GUMBEL_FEATURE_RAW) {
+    if (p->features & GUMBEL_FEATURE_RAW) {
         gumbel_problem q = ranks_shard_problem(&c->rows, c->rows.logits);
         q.first_row = 0;
         q.position_by_row = 0;
@@ -110,7 +111,7 @@ static void write_message(const ranks_candidates *c)
     memset(c->sent, 0, c->bytes);
     ranks_carve_message(c, c->sent, &m);
 #define OF(field) ((void *)(uintptr_t)(field))
-    if (p->request & GUMBEL_FEATURE_RAW)
+    if (p->features & GUMBEL_FEATURE_RAW)
         memcpy(OF(m.raw), c->raw, (size_t)p->batch * sizeof *c->raw);
     for (int64_t b = 0; b < p->batch; b++) {
         gumbel_rules rules;
@@ -134,21 +135,22 @@ static void write_message(const ranks_candidates *c)
 }
 
 /* Writes a row of this rank's message of exchange 2. */
-static void write_extra(const ranks_candidates *c, const ranks_merged_row *row, unsigned char *to)
+static void write_row_masses(const ranks_candidates *c, const ranks_merged_row *row,
+                             unsigned char *to)
 {
     const gumbel_problem *p = c->draw->p;
     const ranks_shard *own = ranks_own_shard(c->draw->group);
     int32_t samples = p->sampling.num_samples;
     ranks_scale scale = ranks_row_scale(&c->whole, row->b);
-    ranks_row_masses *extra = (ranks_row_masses *)(void *)to;
-    int32_t *above = (int32_t *)(void *)(extra + 1);
+    ranks_row_masses *masses = (ranks_row_masses *)(void *)to;
+    int32_t *above = (int32_t *)(void *)(masses + 1);
     float *logits = (float *)(void *)(above + samples);
     const float *y = c->rows.y + row->b * p->vocab;
     if (row->truncated && own->rows > 0) {
         gumbel_wide mass =
             ranks_sum_masses(y, own->rows, scale.value, row->bound, row->leading.at[0].value);
-        extra->mass[0] = (uint64_t)(mass >> 64);
-        extra->mass[1] = (uint64_t)mass;
+        masses->mass[0] = (uint64_t)(mass >> 64);
+        masses->mass[1] = (uint64_t)mass;
     }
     for (int32_t s = 0; s < samples && !row->truncated; s++) {
         int64_t at = row->best[s].best_id - own->first_token;
@@ -160,7 +162,8 @@ static void write_extra(const ranks_candidates *c, const ranks_merged_row *row, 
 }
 
 /* Makes exchange 2, if any row takes part; returns how many do, and an error in *status. */
-static int64_t exchange_extra(const ranks_candidates *c, gumbel_status *status, gumbel_error *error)
+static int64_t exchange_masses(const ranks_candidates *c, gumbel_status *status,
+                               gumbel_error *error)
 {
     const gumbel_problem *p = c->draw->p;
     int64_t rows = 0, untruncated = 0;
@@ -168,16 +171,16 @@ static int64_t exchange_extra(const ranks_candidates *c, gumbel_status *status, 
     for (int64_t b = 0; b < p->batch; b++) {
         ranks_merged_row row = ranks_merge_row(c, b, untruncated);
         untruncated += !row.truncated;
-        if (!row.in_extra)
+        if (!row.requires_masses)
             continue;
-        unsigned char *to = c->sent_extra + (size_t)rows * each;
+        unsigned char *to = c->sent_masses + (size_t)rows * each;
         memset(to, 0, each);
-        write_extra(c, &row, to);
-        c->extra[rows++] = b;
+        write_row_masses(c, &row, to);
+        c->mass_rows[rows++] = b;
     }
     *status = GUMBEL_OK;
     if (rows > 0)
-        *status = ranks_gather(c->draw->group, c->sent_extra, c->received_extra,
+        *status = ranks_gather(c->draw->group, c->sent_masses, c->received_masses,
                                (size_t)rows * each, error);
     return rows;
 }
@@ -204,21 +207,21 @@ gumbel_status ranks_draw_candidates(ranks_draw *draw, gumbel_cursor *cursor, gum
     GUMBEL_FORWARD(summarise_rows(&c, error));
     write_message(&c);
     GUMBEL_FORWARD(ranks_begin_exchange(draw, c.sent, c.received, c.bytes, c.rest, error));
-    ranks_merged_masses extra = {.c = &c};
-    extra.rows = exchange_extra(&c, &status, error);
+    ranks_merged_masses masses = {.c = &c};
+    masses.rows = exchange_masses(&c, &status, error);
     GUMBEL_FORWARD(status);
     int64_t untruncated = 0, fallback = 0;
     for (int64_t b = 0; b < p->batch; b++) {
         ranks_merged_row row = ranks_merge_row(&c, b, untruncated);
         untruncated += !row.truncated;
-        extra.mass = 0;
-        for (int32_t r = 0; r < draw->group->transport.ranks && row.in_extra; r++) {
-            const ranks_row_masses *of = ranks_get_row_masses(&extra, r);
-            extra.mass += (gumbel_wide)of->mass[0] << 64 | of->mass[1];
+        masses.mass = 0;
+        for (int32_t r = 0; r < draw->group->transport.ranks && row.requires_masses; r++) {
+            const ranks_row_masses *of = ranks_get_row_masses(&masses, r);
+            masses.mass += (gumbel_wide)of->mass[0] << 64 | of->mass[1];
         }
-        if (!ranks_write_row(&c, &row, &extra))
+        if (!ranks_write_row(&c, &row, &masses))
             c.fallback[fallback++] = b;
-        extra.place += row.in_extra;
+        masses.place += row.requires_masses;
     }
     return fallback > 0 ? ranks_draw_gathered_rows(&c.rows, c.fallback, fallback, error)
                         : GUMBEL_OK;

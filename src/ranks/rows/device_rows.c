@@ -18,7 +18,7 @@
 static gumbel_problem slice_shard(const gumbel_problem *p, int64_t first, int64_t count)
 {
     gumbel_problem q = gumbel_problem_slice(p, first, count);
-    q.request &= GUMBEL_FEATURE_TRANSFORMS;
+    q.features &= GUMBEL_FEATURE_TRANSFORMS;
     q.sampling.given = (gumbel_row_i32){0};
     q.sampling.num_samples = 1;
     q.with_mass = 0;
@@ -29,7 +29,7 @@ gumbel_problem ranks_problem_of_whole(const ranks_device_rows *d, int64_t first,
 {
     const gumbel_group *group = d->draw->group;
     gumbel_problem w = gumbel_problem_slice(d->draw->p, first, count);
-    w.request &= ~(uint32_t)GUMBEL_FEATURE_TRANSFORMS;
+    w.features &= ~(uint32_t)GUMBEL_FEATURE_TRANSFORMS;
     w.vocab = d->vocab;
     w.hidden_size = 0;
     w.hidden = w.weight = w.bias = (gumbel_tensor){0};
@@ -49,8 +49,8 @@ static const char *find_unsupported(const gumbel_problem *p)
     const uint32_t raw = GUMBEL_FEATURE_RAW | GUMBEL_FEATURE_LOGITS;
     if (p->sampling.noise)
         return "sampling.noise";
-    if (gumbel_problem_edits(p) && (p->request & raw))
-        return p->request & GUMBEL_FEATURE_RAW ? "output.logprobs_of" : "output.top_logits";
+    if (gumbel_problem_edits(p) && (p->features & raw))
+        return p->features & GUMBEL_FEATURE_RAW ? "output.logprobs_of" : "output.top_logits";
     return NULL;
 }
 
@@ -68,18 +68,19 @@ ranks_device_rows ranks_carve_device_rows(ranks_draw *draw, gumbel_cursor *curso
     return d;
 }
 
-gumbel_status ranks_count_device_rows(const ranks_device_rows *d, size_t *most, gumbel_error *error)
+gumbel_status ranks_count_device_rows(const ranks_device_rows *d, size_t *max_bytes,
+                                      gumbel_error *error)
 {
     const gumbel_group *group = d->draw->group;
     gumbel_problem q = slice_shard(d->draw->p, 0, d->slice);
-    GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_SUMMARIES, most, error));
+    GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_SUMMARIES, max_bytes, error));
     if (q.hidden_size > 0) {
-        q.request = 0;
+        q.features = 0;
         q.with_path = 0;
-        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_PRODUCT, most, error));
+        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_PRODUCT, max_bytes, error));
     }
     q = ranks_problem_of_whole(d, 0, d->slice);
-    return ranks_count_call(group, &q, 0, most, error);
+    return ranks_count_call(group, &q, 0, max_bytes, error);
 }
 
 gumbel_status ranks_make_device_rows(const ranks_device_rows *d, int64_t first, int64_t count,
@@ -154,7 +155,7 @@ gumbel_status ranks_queue_whole_rows(ranks_draw *draw, gumbel_cursor *cursor, gu
             error, GUMBEL_ERROR_UNSUPPORTED, field,
             p->sampling.noise
                 ? "ranks on GPUs do not support given noise"
-                : "ranks on GPUs do not support it with transforms, scale or soft-cap");
+                : "ranks on GPUs do not support this field with transforms, scale or soft-cap");
     int64_t row = (group->rows_max + 3) / 4 * 4 * group->transport.ranks * (int64_t)sizeof(float);
     int64_t slice = SLICE_BYTES / row < 1 ? 1 : SLICE_BYTES / row;
     ranks_device_rows d =

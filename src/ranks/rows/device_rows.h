@@ -14,14 +14,14 @@ typedef struct ranks_device_rows {
     int64_t vocab;  /* size of the whole vocabulary */
     int64_t slice;  /* rows in one exchange */
     float *own;     /* [slice] at `stride` */
-    float *all;     /* [R, slice] at `stride`; none with peer memory */
+    float *all;     /* [R, slice] at `stride`; NULL with peer memory */
     float *whole;   /* [slice, vocab] */
 } ranks_device_rows;
 
 ranks_device_rows ranks_carve_device_rows(ranks_draw *draw, gumbel_cursor *cursor, int64_t slice);
 
-/* Raises *most to the workspace that y and the draw from whole rows take. */
-gumbel_status ranks_count_device_rows(const ranks_device_rows *rows, size_t *most,
+/* Raises *max_bytes to the workspace of y and of the draw from whole rows, if that is larger. */
+gumbel_status ranks_count_device_rows(const ranks_device_rows *rows, size_t *max_bytes,
                                       gumbel_error *error);
 
 /* Queues y of this rank, for rows [first, first + count). */

@@ -94,14 +94,14 @@ static gumbel_problem find_fallback_draw(const device_top64 *d)
     return w;
 }
 
-static gumbel_status count_local(const device_top64 *d, size_t *most, gumbel_error *error)
+static gumbel_status count_local(const device_top64 *d, size_t *max_bytes, gumbel_error *error)
 {
     const gumbel_device *device = d->rows.draw->group->device;
     gumbel_problem q = find_selection(d);
     size_t bytes;
-    GUMBEL_FORWARD(ranks_count_device_rows(&d->rows, most, error));
+    GUMBEL_FORWARD(ranks_count_device_rows(&d->rows, max_bytes, error));
     GUMBEL_FORWARD(device->backend->ranks->top64_size(device, &q, &bytes, error));
-    *most = bytes > *most ? bytes : *most;
+    *max_bytes = bytes > *max_bytes ? bytes : *max_bytes;
     return GUMBEL_OK;
 }
 

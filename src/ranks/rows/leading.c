@@ -36,8 +36,8 @@ static void sift_heap(ranks_entry *heap, int32_t count, int32_t at)
 }
 
 int32_t ranks_select_leading(const float *y, int64_t count, int64_t first, ranks_scale scale,
-                             int32_t most, ranks_entry *heap, ranks_token *list, int32_t *finite,
-                             int32_t *more, uint32_t *flags)
+                             int32_t max_count, ranks_entry *heap, ranks_token *list,
+                             int32_t *finite, int32_t *more, uint32_t *flags)
 {
     int32_t listed = 0, with_z = 0;
     int64_t with_value = 0;
@@ -49,16 +49,16 @@ int32_t ranks_select_leading(const float *y, int64_t count, int64_t first, ranks
         if (z == INFINITY || value == INFINITY)
             *flags |= GUMBEL_FLAG_INFINITE;
         /* Ids rise, so a token of equal value comes after the last. */
-        if (!(value > last) || most == 0)
+        if (!(value > last) || max_count == 0)
             continue;
         const ranks_entry e = {.value = value, .z = y[i], .id = (int32_t)(first + i)};
-        int full = listed == most;
+        int full = listed == max_count;
         heap[full ? 0 : listed++] = e;
-        for (int32_t at = most / 2; !full && listed == most && at >= 0; at--)
-            sift_heap(heap, most, at);
+        for (int32_t at = max_count / 2; !full && listed == max_count && at >= 0; at--)
+            sift_heap(heap, max_count, at);
         if (full)
-            sift_heap(heap, most, 0);
-        if (listed == most)
+            sift_heap(heap, max_count, 0);
+        if (listed == max_count)
             last = heap[0].value;
     }
     for (int32_t i = 0; i < listed; i++)

@@ -25,20 +25,20 @@ typedef struct ranks_leading {
     ranks_entry end; /* if not complete: tokens after this one are unknown */
 } ranks_leading;
 
-/* Factors of a row: y * value is what the truncation rules compare, y * z is z. */
+/* Factors of a row: the truncation rules compare y * value; y * z is z. */
 typedef struct ranks_scale {
     float value, z;
 } ranks_scale;
 
 ranks_scale ranks_row_scale(const gumbel_problem *whole, int64_t b);
 
-/* Writes the `most` leading tokens of y [count] to `list`, in any order, and returns how many there
- * are. `first` is the id of y[0]; heap: [most] scratch entries. *finite: the number of tokens with
- * z above -inf; *more: whether tokens do not fit into the list; *flags: whether a value is
- * +inf. */
+/* Writes up to max_count leading tokens of y [count] to `list`, in any order, and returns their
+ * number. `first` is the id of y[0]; heap: [max_count] scratch entries. *finite: the number of
+ * tokens with z above -inf; *more: 1 if some of them are not in the list; *flags: gumbel_summary
+ * flags, for +inf. */
 int32_t ranks_select_leading(const float *y, int64_t count, int64_t first, ranks_scale scale,
-                             int32_t most, ranks_entry *heap, ranks_token *list, int32_t *finite,
-                             int32_t *more, uint32_t *flags);
+                             int32_t max_count, ranks_entry *heap, ranks_token *list,
+                             int32_t *finite, int32_t *more, uint32_t *flags);
 
 /* Merge the tokens of all ranks: call begin, then add once for each rank, then end. leading->at has
  * room for all tokens; *count starts at 0. `from` is the index of the rank's first token in the
@@ -53,8 +53,8 @@ void ranks_leading_end(ranks_leading *leading, int32_t count);
 gumbel_wide ranks_sum_masses(const float *y, int64_t count, float factor, float bound,
                              float largest);
 
-/* How many of the leading tokens `rules` keep; -1 if that is not determined. `mass` is that of
- * gumbel_rules_need_mass(). Fills in the masses of the tokens. */
+/* Returns how many of the leading tokens `rules` keep; -1 if the tokens do not determine it. `mass`
+ * is the sum that gumbel_rules_need_mass() requires. Fills in the masses of the tokens. */
 int32_t ranks_truncate_leading(const gumbel_rules *rules, ranks_leading *leading, gumbel_wide mass);
 
 /* Adds the draws of row b from the first `kept` leading tokens to summaries [S], and their mass to

@@ -12,7 +12,7 @@ size_t ranks_carve_message(const ranks_candidates *c, const unsigned char *at, r
 #define PART(field, there, count)                                                                  \
     m->field = (const void *)(at + used);                                                          \
     used += (there) ? (count) * sizeof *m->field : 0
-    PART(raw, p->request & GUMBEL_FEATURE_RAW, batch);
+    PART(raw, p->features & GUMBEL_FEATURE_RAW, batch);
     PART(summaries, 1, (size_t)c->untruncated * samples);
     PART(reports, 1, batch);
     PART(tokens, 1, batch * (size_t)c->tokens_max);
@@ -65,10 +65,10 @@ ranks_merged_row ranks_merge_row(const ranks_candidates *c, int64_t b, int64_t u
     row.status = gumbel_summary_status(row.best);
     if (row.truncated && row.status == GUMBEL_ROW_EMPTY && !empty)
         row.status = GUMBEL_ROW_OK; /* drawn after truncation */
-    row.in_extra = row.status == GUMBEL_ROW_OK && row.truncated && row.leading.count > 0 &&
-                   gumbel_rules_need_mass(&row.rules, row.leading.at[0].value, &row.bound);
+    row.requires_masses = row.status == GUMBEL_ROW_OK && row.truncated && row.leading.count > 0 &&
+                          gumbel_rules_need_mass(&row.rules, row.leading.at[0].value, &row.bound);
     if (row.status == GUMBEL_ROW_OK && !row.truncated)
-        row.in_extra =
+        row.requires_masses =
             out->ranks || (c->rows.raw && out->logprobs && out->logprobs_of == GUMBEL_RAW);
     return row;
 }
@@ -76,7 +76,7 @@ ranks_merged_row ranks_merge_row(const ranks_candidates *c, int64_t b, int64_t u
 const ranks_row_masses *ranks_get_row_masses(const ranks_merged_masses *k, int32_t rank)
 {
     size_t each = ranks_count_masses_bytes(k->c);
-    return (const void *)(k->c->received_extra +
+    return (const void *)(k->c->received_masses +
                           ((size_t)rank * (size_t)k->rows + (size_t)k->place) * each);
 }
 
@@ -207,7 +207,7 @@ static void write_best(const ranks_candidates *c, const ranks_merged_row *row)
 }
 
 static void write_samples(const ranks_candidates *c, const ranks_merged_row *row,
-                          const ranks_merged_masses *extra, float lse)
+                          const ranks_merged_masses *masses, float lse)
 {
     const gumbel_output *out = c->draw->output;
     int32_t samples = c->whole.sampling.num_samples;
@@ -222,19 +222,19 @@ static void write_samples(const ranks_candidates *c, const ranks_merged_row *row
             above++;
         if (ok && out->logprobs_of == GUMBEL_RAW && out->logprobs)
             z = row->truncated ? read_logit(c, row, &row->leading.at[place])
-                               : find_token_logit(extra, s, best->best_id);
+                               : find_token_logit(masses, s, best->best_id);
         out->tokens[at] = ok ? best->best_id : -1;
         if (out->logprobs)
             out->logprobs[at] = ok ? gumbel_logprob(z, lse) : NAN;
         if (out->scores)
             out->scores[at] = ok ? best->best_score : NAN;
         if (out->ranks)
-            out->ranks[at] = !ok ? -1 : row->truncated ? above + 1 : find_token_rank(extra, s);
+            out->ranks[at] = !ok ? -1 : row->truncated ? above + 1 : find_token_rank(masses, s);
     }
 }
 
 int ranks_write_row(const ranks_candidates *c, ranks_merged_row *row,
-                    const ranks_merged_masses *extra)
+                    const ranks_merged_masses *masses)
 {
     const gumbel_output *out = c->draw->output;
     const gumbel_group *group = c->draw->group;
@@ -250,7 +250,7 @@ int ranks_write_row(const ranks_candidates *c, ranks_merged_row *row,
         if (row->truncated && row->leading.count == 0)
             return 0;
         if (row->truncated) {
-            row->kept = ranks_truncate_leading(&row->rules, &row->leading, extra->mass);
+            row->kept = ranks_truncate_leading(&row->rules, &row->leading, masses->mass);
             if (row->kept < 0)
                 return 0;
             gumbel_summaries_clear(row->best, c->whole.sampling.num_samples);
@@ -267,7 +267,7 @@ int ranks_write_row(const ranks_candidates *c, ranks_merged_row *row,
         lse = merge_raw_lse(c, row);
     if (ok && !raw)
         lse = gumbel_summary_lse(row->best);
-    write_samples(c, row, extra, lse);
+    write_samples(c, row, masses, lse);
     if (listed)
         write_top(c, row, c->sorted, lse);
     if (gumbel_output_has_best(out))

@@ -23,7 +23,7 @@ typedef struct row_run {
 static gumbel_problem drop_draw(const gumbel_problem *p)
 {
     gumbel_problem q = *p;
-    q.request &= GUMBEL_FEATURE_TRANSFORMS;
+    q.features &= GUMBEL_FEATURE_TRANSFORMS;
     q.sampling.temperature = (gumbel_row_f32){0};
     q.sampling.given = (gumbel_row_i32){0};
     q.sampling.noise = NULL;
@@ -37,7 +37,7 @@ static gumbel_problem drop_draw(const gumbel_problem *p)
 static gumbel_problem drop_edits(const gumbel_problem *p)
 {
     gumbel_problem q = drop_draw(p);
-    q.request = 0;
+    q.features = 0;
     q.with_path = 0;
     q.scale = 1.0f;
     q.soft_cap = 0.0f;
@@ -71,8 +71,8 @@ static gumbel_problem view_gathered(const ranks_whole_rows *c, row_run run, cons
 static gumbel_problem plan_draw(const ranks_whole_rows *c, row_run run, uint32_t outputs)
 {
     gumbel_problem w = view_gathered(c, run, c->whole ? c->whole + run.at * c->vocab : NULL);
-    w.request &= GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_GIVEN;
-    w.request |= outputs;
+    w.features &= GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_GIVEN;
+    w.features |= outputs;
     w.with_mass = 1;
     if (c->noise) {
         int64_t at = (1 + c->raw) * c->slice + run.at * w.sampling.num_samples;
@@ -89,7 +89,7 @@ static gumbel_problem plan_score(const ranks_whole_rows *c, row_run run, const i
     const float *raw = c->whole ? c->whole + (c->slice + run.at) * c->vocab : NULL;
     gumbel_problem w = view_gathered(c, run, raw);
     w.first_row = 0;
-    w.request = GUMBEL_FEATURE_GIVEN | GUMBEL_FEATURE_RAW;
+    w.features = GUMBEL_FEATURE_GIVEN | GUMBEL_FEATURE_RAW;
     w.sampling = (gumbel_sampling){.num_samples = each, .given = {ids, each}};
     w.position_by_row = w.mask_by_row = 0;
     w.list_of_row = NULL;
@@ -97,7 +97,8 @@ static gumbel_problem plan_score(const ranks_whole_rows *c, row_run run, const i
     return w;
 }
 
-gumbel_status ranks_count_whole_rows(const ranks_whole_rows *c, size_t *most, gumbel_error *error)
+gumbel_status ranks_count_whole_rows(const ranks_whole_rows *c, size_t *max_bytes,
+                                     gumbel_error *error)
 {
     const row_run all = {0, c->slice, 0};
     const gumbel_group *group = c->draw->group;
@@ -105,20 +106,20 @@ gumbel_status ranks_count_whole_rows(const ranks_whole_rows *c, size_t *most, gu
     gumbel_problem q = drop_draw(p);
     const uint32_t outputs = GUMBEL_FEATURE_RANKS | GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_BEST;
     if (ranks_own_shard(group)->rows > 0) {
-        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_ROWS, most, error));
-        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_SUMMARIES, most, error));
+        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_ROWS, max_bytes, error));
+        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_SUMMARIES, max_bytes, error));
         q = drop_edits(p);
-        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_ROWS, most, error));
+        GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_ROWS, max_bytes, error));
     }
-    q = plan_draw(c, all, (p->request & outputs) | GUMBEL_FEATURE_TOP);
-    GUMBEL_FORWARD(ranks_count_call(group, &q, 0, most, error));
+    q = plan_draw(c, all, (p->features & outputs) | GUMBEL_FEATURE_TOP);
+    GUMBEL_FORWARD(ranks_count_call(group, &q, 0, max_bytes, error));
     if (!c->raw)
         return GUMBEL_OK;
     static const int32_t none;
     q = plan_score(c, all, &none, p->sampling.num_samples);
-    GUMBEL_FORWARD(ranks_count_call(group, &q, 0, most, error));
+    GUMBEL_FORWARD(ranks_count_call(group, &q, 0, max_bytes, error));
     q = plan_score(c, all, &none, GUMBEL_TOP_MAX);
-    return ranks_count_call(group, &q, 0, most, error);
+    return ranks_count_call(group, &q, 0, max_bytes, error);
 }
 
 static void carve_rows(ranks_whole_rows *c, gumbel_cursor *cursor)
@@ -127,14 +128,14 @@ static void carve_rows(ranks_whole_rows *c, gumbel_cursor *cursor)
     const gumbel_problem *p = c->draw->p;
     size_t batch = (size_t)p->batch, own = (size_t)ranks_own_shard(group)->rows,
            size = sizeof(float);
-    size_t most = (size_t)group->rows_max, ranks = (size_t)group->transport.ranks;
+    size_t rows_max = (size_t)group->rows_max, ranks = (size_t)group->transport.ranks;
     size_t samples = (size_t)p->sampling.num_samples, slice = (size_t)c->slice;
     size_t moving = (size_t)c->kinds * slice,
            wide = samples > GUMBEL_TOP_MAX ? samples : GUMBEL_TOP_MAX;
     c->y = gumbel_carve_array(cursor, batch, own, size);
     c->logits = gumbel_carve_array(cursor, c->raw ? batch : 0, own, size);
-    c->sent = gumbel_carve_array(cursor, moving, most, size);
-    c->received = gumbel_carve_array(cursor, ranks * moving, most, size);
+    c->sent = gumbel_carve_array(cursor, moving, rows_max, size);
+    c->received = gumbel_carve_array(cursor, ranks * moving, rows_max, size);
     c->whole = gumbel_carve_array(cursor, moving, (size_t)c->vocab, size);
     c->tokens = gumbel_carve_array(cursor, slice, samples, size);
     c->top_ids = gumbel_carve_array(cursor, slice, GUMBEL_TOP_MAX, size);
@@ -195,22 +196,22 @@ static gumbel_status gather_rows(const ranks_whole_rows *c, const int64_t *which
                                  gumbel_error *error)
 {
     gumbel_group *group = c->draw->group;
-    int64_t most = group->rows_max, moving = c->kinds * c->slice;
+    int64_t rows_max = group->rows_max, moving = c->kinds * c->slice;
     int64_t own = ranks_own_shard(group)->rows;
     for (int64_t kind = 0; kind < c->kinds; kind++)
         for (int64_t b = 0; b < count; b++) {
-            float *to = c->sent + find_place(c, kind, b) * most;
+            float *to = c->sent + find_place(c, kind, b) * rows_max;
             if (own > 0)
                 memcpy(to, find_own_row(c, which[b], kind), (size_t)own * sizeof *to);
-            memset(to + own, 0, (size_t)(most - own) * sizeof *to);
+            memset(to + own, 0, (size_t)(rows_max - own) * sizeof *to);
         }
-    GUMBEL_FORWARD(
-        ranks_gather(group, c->sent, c->received, (size_t)(moving * most) * sizeof(float), error));
+    GUMBEL_FORWARD(ranks_gather(group, c->sent, c->received,
+                                (size_t)(moving * rows_max) * sizeof(float), error));
     for (int32_t r = 0; r < group->transport.ranks; r++) {
         const ranks_shard *s = &group->shards[r];
         for (int64_t at = 0; at < moving && s->rows > 0; at++)
             memcpy(c->whole + at * c->vocab + (s->first_token - group->first_token),
-                   c->received + (r * moving + at) * most, (size_t)s->rows * sizeof(float));
+                   c->received + (r * moving + at) * rows_max, (size_t)s->rows * sizeof(float));
     }
     return GUMBEL_OK;
 }
@@ -298,7 +299,7 @@ gumbel_problem ranks_shard_problem(const ranks_whole_rows *c, const float *value
     q.logits = (gumbel_tensor){values, GUMBEL_FLOAT32, q.batch, q.vocab, q.vocab, {0, 0}};
     q.scale = 1.0f;
     q.soft_cap = 0.0f;
-    q.request = 0;
+    q.features = 0;
     q.with_path = 0;
     q.with_mass = 1;
     return q;
@@ -309,7 +310,7 @@ ranks_whole_rows ranks_carve_whole_rows(ranks_draw *draw, gumbel_cursor *cursor)
     const gumbel_group *group = draw->group;
     const gumbel_problem *p = draw->p;
     ranks_whole_rows c = {.draw = draw,
-                          .raw = (p->request & (GUMBEL_FEATURE_RAW | GUMBEL_FEATURE_LOGITS)) != 0,
+                          .raw = (p->features & (GUMBEL_FEATURE_RAW | GUMBEL_FEATURE_LOGITS)) != 0,
                           .noise = p->sampling.noise != NULL,
                           .vocab = group->end_token - group->first_token};
     c.kinds = 1 + c.raw + (c.noise ? p->sampling.num_samples : 0);

@@ -2,8 +2,8 @@
  *
  * The worker of a group: a thread that runs host collectives. Only a GPU knows the fallback rows,
  * so a kernel requests their gather and waits for it (core/ranks/host_collective.h); the worker
- * runs the gather by the transport's side channel. The GPUs of all ranks make the same requests in
- * the same order, as they decide by data that all of them have.
+ * gathers them by the transport's `blocking_all_gather`. The GPUs of all ranks make the same
+ * requests in the same order, as their decisions depend only on data that all of them have.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "core/fail.h"
@@ -28,7 +28,8 @@ static int run_collective(const gumbel_group *group)
     const gumbel_host_collective *c = group->worker.host;
     const void *send = (const void *)(uintptr_t)c->send;
     void *receive = (void *)(uintptr_t)c->receive;
-    return t->aside(t->context, NULL, send, receive, (size_t)c->bytes, group->timeout_ms, why);
+    return t->blocking_all_gather(t->context, NULL, send, receive, (size_t)c->bytes,
+                                  group->timeout_ms, why);
 }
 
 static void *run_worker(void *argument)
@@ -73,7 +74,7 @@ gumbel_status ranks_start_host_worker(gumbel_group *group, gumbel_error *error)
     int32_t all = 1;
     /* The answers of all ranks fit into their frames. */
     int32_t *runs = (int32_t *)(void *)group->frames;
-    if (group->transport.aside &&
+    if (group->transport.blocking_all_gather &&
         calls->create_host_collective(group->device, &w->host, &w->device, NULL) == GUMBEL_OK)
         w->runs = start_thread(group);
     int32_t own = w->runs;

@@ -379,7 +379,7 @@ static gumbel_status enter_and_connect(nccl_context *c, gumbel_error *error)
         (c->nccl.count(c->given, &c->ranks) != 0 || c->nccl.rank(c->given, &c->rank) != 0 ||
          c->nccl.ordinal(c->given, &c->ordinal) != 0))
         return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, "communicator",
-                           "NCCL does not know the communicator");
+                           "NCCL does not accept the communicator");
     if (code == 0)
         code = c->cuda.retain(&c->context, c->ordinal);
     if (code != 0)
@@ -415,11 +415,10 @@ static gumbel_status connect_within(nccl_context *c, gumbel_error *error)
         ranks_call_within(&c->connecting, CONNECT_MS, connect_work, drop_abandoned, c);
     if (ended == RANKS_CALL_ABANDONED)
         return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "transport",
-                           "NCCL has not connected within %d ms: a rank did not arrive",
-                           CONNECT_MS);
+                           "NCCL did not connect within %d ms: a rank did not arrive", CONNECT_MS);
     gumbel_status status = c->status;
     if (ended == RANKS_CALL_NOT_STARTED)
-        status = gumbel_fail(error, GUMBEL_ERROR_MEMORY, "transport", "no thread can be created");
+        status = gumbel_fail(error, GUMBEL_ERROR_MEMORY, "transport", "could not create a thread");
     else if (status != GUMBEL_OK && error)
         *error = c->error;
     if (status != GUMBEL_OK)
@@ -447,7 +446,7 @@ gumbel_status gumbel_nccl_transport(void *communicator, const char *id, int32_t 
 {
     GUMBEL_REFUSE_IF(!transport, error, "transport", "transport is NULL");
     GUMBEL_REFUSE_IF(!communicator == !id, error, "communicator",
-                     "one of communicator and id must be given");
+                     "set either communicator or id, and not both");
     GUMBEL_REFUSE_IF(id && (ranks < 1 || ranks > GUMBEL_RANKS_MAX), error, "ranks",
                      "ranks is %d; it must be in 1..%d", (int)ranks, GUMBEL_RANKS_MAX);
     GUMBEL_REFUSE_IF(id && (rank < 0 || rank >= ranks), error, "rank",
@@ -474,8 +473,9 @@ gumbel_status gumbel_nccl_transport(void *communicator, const char *id, int32_t 
                                     .all_gather = gather_by_nccl,
                                     .destroy = destroy_transport,
                                     .context = c,
-                                    .queue = queue_gather,
+                                    .stream_all_gather = queue_gather,
                                     .wait = wait_for_caller,
-                                    .aside = c->worker_communicator ? run_host_collective : NULL};
+                                    .blocking_all_gather =
+                                        c->worker_communicator ? run_host_collective : NULL};
     return GUMBEL_OK;
 }

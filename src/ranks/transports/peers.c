@@ -24,7 +24,7 @@ size_t gumbel_peer_buffer_bytes(int32_t ranks, size_t peer_bytes)
 {
     if (ranks < 1 || ranks > GUMBEL_PEERS_RANKS || peer_bytes % sizeof(gumbel_summary) != 0)
         return 0;
-    return gumbel_peer_buffer_bytes(ranks, peer_bytes / sizeof(uint32_t));
+    return gumbel_peer_buffer_size(ranks, peer_bytes / sizeof(uint32_t));
 }
 
 /* Exchanges the handles of all ranks; *all: whether all of them are valid. */
@@ -110,22 +110,22 @@ gumbel_status ranks_exchange_summaries(gumbel_group *group, void *stream,
                                        const gumbel_finish_call *call, gumbel_error *error)
 {
     const size_t each = sizeof *call->summaries / sizeof(uint32_t);
-    int64_t most = (int64_t)(group->peers.words / each) / call->num_samples;
-    if (most == 0)
+    int64_t max_rows = (int64_t)(group->peers.words / each) / call->num_samples;
+    if (max_rows == 0)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.peer_bytes",
-                           "%d samples of a row do not fit into a peer buffer",
+                           "peer_bytes is too small for %d samples of a row",
                            (int)call->num_samples);
-    for (int64_t done = 0; done < call->batch; done += most) {
-        int64_t rows = call->batch - done < most ? call->batch - done : most;
+    for (int64_t done = 0; done < call->batch; done += max_rows) {
+        int64_t rows = call->batch - done < max_rows ? call->batch - done : max_rows;
         gumbel_output output = gumbel_output_slice(call->output, done, call->num_samples);
-        gumbel_finish_call part = *call;
-        part.summaries += done * call->num_samples;
-        part.batch = rows;
-        part.output = &output;
+        gumbel_finish_call slice = *call;
+        slice.summaries += done * call->num_samples;
+        slice.batch = rows;
+        slice.output = &output;
         group->traffic.exchanges++;
         group->traffic.bytes += rows * call->num_samples * (int64_t)sizeof *call->summaries;
         GUMBEL_FORWARD(group->device->backend->ranks->exchange_summaries(
-            group->device, stream, &group->peers, &part, error));
+            group->device, stream, &group->peers, &slice, error));
     }
     return GUMBEL_OK;
 }
@@ -154,7 +154,7 @@ gumbel_status ranks_wait_stream(gumbel_group *group, void *stream, gumbel_error 
         if (status == GUMBEL_OK && !done && ranks_now_ms() >= end)
             status =
                 gumbel_fail(error, GUMBEL_ERROR_GROUP, "group",
-                            "queued work is not done within %" PRId64 " ms", group->timeout_ms);
+                            "queued work was not done within %" PRId64 " ms", group->timeout_ms);
         group->broken |= status != GUMBEL_OK;
         GUMBEL_FORWARD(status);
         if (!done)

@@ -34,18 +34,19 @@ static int is_finite_row(const generated_head *generated, int64_t row)
 }
 
 static void check_row(const generated_head *generated, const char *screen,
-                      const gumbel_screen_offsets *parts, int64_t row)
+                      const gumbel_screen_offsets *offsets, int64_t row)
 {
     const gumbel_screen_header *header = (const void *)screen;
     const gumbel_screen_block *block =
-        (const gumbel_screen_block *)(const void *)(screen + parts->bounds) + row / 64;
+        (const gumbel_screen_block *)(const void *)(screen + offsets->bounds) + row / 64;
     const int64_t columns = generated->weight.cols;
-    double step = (double)((const float *)(const void *)(screen + parts->steps))[row];
+    double step = (double)((const float *)(const void *)(screen + offsets->steps))[row];
     double error_sum = 0, size = 0, weight = 0, most = 0;
     if (!is_finite_row(generated, row)) {
         int bytes = 0;
         for (int64_t i = 0; i < columns; i++)
-            bytes |= byte_of((const int8_t *)screen + parts->copy, parts->columns / 128, row, i);
+            bytes |=
+                byte_of((const int8_t *)screen + offsets->copy, offsets->columns / 128, row, i);
         CHECK(isnan(step) && bytes == 0, "row %lld is not finite: step %g, bytes %d",
               (long long)row, step, bytes);
         return;
@@ -53,7 +54,7 @@ static void check_row(const generated_head *generated, const char *screen,
     for (int64_t i = 0; i < columns; i++) {
         double w =
             (double)dtype_load(generated->weight.data, generated->weight.dtype, row * columns + i);
-        double q = byte_of((const int8_t *)screen + parts->copy, parts->columns / 128, row, i);
+        double q = byte_of((const int8_t *)screen + offsets->copy, offsets->columns / 128, row, i);
         error_sum += (w / step - q) * (w / step - q);
         size += q * q;
         weight += w * w;
@@ -76,16 +77,16 @@ void screen_certificates(void)
                           200 + 7 * kind, 1, 5);
         gpu_head h = head_on_gpu(&generated);
         char *screen = make_zeroed(h.screen.bytes, 1);
-        gumbel_screen_offsets parts;
+        gumbel_screen_offsets offsets;
         gpu_fetch(screen, h.screen.data, h.screen.bytes);
         const gumbel_screen_header *header = (const void *)screen;
         CHECK(gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, generated.weight.rows,
-                                          generated.weight.cols, &parts) &&
-                  parts.bytes == h.screen.bytes,
+                                            generated.weight.cols, &offsets) &&
+                  offsets.bytes == h.screen.bytes,
               "%s", head_kind_names[kind]);
         CHECK(header->check == gumbel_screen_checksum(header), "%s", head_kind_names[kind]);
         for (int64_t row = 0; row < generated.weight.rows && !checks_failed(); row++)
-            check_row(&generated, screen, &parts, row);
+            check_row(&generated, screen, &offsets, row);
         free(screen);
         free_gpu_head(&h);
         free_generated_head(&generated);

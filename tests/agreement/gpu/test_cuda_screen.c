@@ -25,9 +25,9 @@ static void print_row(const screened_draw *d, int64_t row, int32_t token)
     const int64_t group = row / CUDA_SCREEN_GROUP;
     uint32_t listed = d->state.listed[group], most = CUDA_SCREEN_GROUP_CANDIDATES_MAX;
     cuda_screen_entry *entries = make_zeroed(most, sizeof *entries);
-    gumbel_screen_hidden_error reach;
+    gumbel_screen_hidden_error hidden_error;
     int of_row = 0, found = 0;
-    gpu_fetch(&reach, d->pieces.screen.reaches + row, sizeof reach);
+    gpu_fetch(&hidden_error, d->pieces.screen.hidden_errors + row, sizeof hidden_error);
     gpu_fetch(entries, d->pieces.screen.entries + group * most, most * sizeof *entries);
     for (uint32_t i = 0; i < listed && i < most; i++)
         if (entries[i].row == (uint32_t)row) {
@@ -37,11 +37,14 @@ static void print_row(const screened_draw *d, int64_t row, int32_t token)
                        (double)entries[i].upper);
             found |= entries[i].token == (uint32_t)token;
         }
-    printf("  row %lld: %d candidates of %u listed, the token is %s; again %u, ended %llu; reach: "
-           "unit %g, outliers %g, rest %g, grain %g, path %g\n",
-           (long long)row, of_row, listed, found ? "among them" : "NOT among them", d->state.again,
-           (unsigned long long)d->state.ended, (double)reach.unit, (double)reach.outliers,
-           (double)reach.rest, (double)reach.grain, (double)reach.path);
+    printf(
+        "  row %lld: %d candidates of %u listed, the token is %s; again %u, ended %llu; "
+           "hidden error: "
+        "unit %g, outlier_sum %g, inlier_norm %g, residual %g, rounding %g\n",
+        (long long)row, of_row, listed, found ? "among them" : "NOT among them", d->state.again,
+        (unsigned long long)d->state.ended, (double)hidden_error.unit,
+        (double)hidden_error.outlier_sum, (double)hidden_error.inlier_norm,
+        (double)hidden_error.residual, (double)hidden_error.rounding);
     free(entries);
 }
 

@@ -141,11 +141,11 @@ std::vector<uint32_t> make_allowed_mask(gumbel_device *device, gumbel_problem *q
     p.problem = *q;
     p.words = (q->vocab + 31) / 32;
     p.tiles = (32 * p.words + CUDA_HISTORY_TILE - 1) / CUDA_HISTORY_TILE;
-    p.masked = (q->request & GUMBEL_FEATURE_MASK) != 0;
+    p.masked = (q->features & GUMBEL_FEATURE_MASK) != 0;
     std::vector<uint32_t> words((size_t)(q->batch * p.words));
     p.allowed = words.data();
     emulate_allow(p, &device_of(device)->random, device_of(device)->what);
-    q->request = (q->request & ~GUMBEL_FEATURE_ALLOWED) | GUMBEL_FEATURE_MASK;
+    q->features = (q->features & ~GUMBEL_FEATURE_ALLOWED) | GUMBEL_FEATURE_MASK;
     q->mask_by_row = 1;
     q->transforms.mask = {(const int32_t *)words.data(), p.words};
     return words;
@@ -156,7 +156,7 @@ void serve_rows(gumbel_device *device, const gumbel_problem *problem, cuda_trunc
 {
     std::vector<uint32_t> words;
     p.problem = *problem;
-    if (p.problem.request & GUMBEL_FEATURE_ALLOWED)
+    if (p.problem.features & GUMBEL_FEATURE_ALLOWED)
         words = make_allowed_mask(device, &p.problem);
     p.splits = CUDA_CLUSTER_CTAS;
     p.split_size = cuda_cluster_slice(p.problem.end_token);

@@ -33,7 +33,7 @@ void logits_body(const void *argument)
     const cuda_params &p = *(const cuda_params *)argument;
     const gumbel_problem &q = p.problem;
     const int dtype = q.logits.dtype - GUMBEL_FLOAT32;
-    if (q.request)
+    if (q.features)
         kernels_edited[dtype](p);
     else
         kernels[dtype][q.with_mass != 0][q.sampling.noise != nullptr](p);

@@ -168,10 +168,11 @@ void store_body(const void *argument)
 
 void *emulate_making(const gumbel_tensor &weight, int list_max, uint64_t *random, const char *what)
 {
-    gumbel_screen_offsets parts;
-    if (!gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, weight.rows, weight.cols, &parts))
+    gumbel_screen_offsets offsets;
+    if (!gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, weight.rows, weight.cols,
+                                       &offsets))
         die("%s: no screen", what);
-    char *screen = (char *)poisoned_workspace(parts.bytes);
+    char *screen = (char *)poisoned_workspace(offsets.bytes);
     making own = {};
     own.params.weight = weight;
     own.params.initial_header.magic = GUMBEL_SCREEN_MAGIC;
@@ -182,19 +183,19 @@ void *emulate_making(const gumbel_tensor &weight, int list_max, uint64_t *random
     own.params.initial_header.dtype = (uint32_t)weight.dtype;
     own.params.initial_header.list_max = list_max;
     own.params.header = (gumbel_screen_header *)screen;
-    own.params.bounds = (gumbel_screen_block *)(screen + parts.bounds);
-    own.params.steps = (float *)(screen + parts.steps);
-    own.params.copy = (int8_t *)(screen + parts.copy);
-    own.params.depths = (int32_t)(parts.columns / CUDA_SCREEN_TILE);
+    own.params.bounds = (gumbel_screen_block *)(screen + offsets.bounds);
+    own.params.steps = (float *)(screen + offsets.steps);
+    own.params.copy = (int8_t *)(screen + offsets.copy);
+    own.params.depths = (int32_t)(offsets.columns / CUDA_SCREEN_TILE);
     run_ctas(begin_body, &own, {1, 1, 32, 0, memories}, random, what);
     run_ctas(make_body, &own,
-             {parts.blocks, 1, CUDA_SCREEN_MAKE_THREADS, CUDA_SCREEN_MAKE_BYTES, memories}, random,
-             what);
+             {offsets.blocks, 1, CUDA_SCREEN_MAKE_THREADS, CUDA_SCREEN_MAKE_BYTES, memories},
+             random, what);
     run_ctas(seal_body, &own, {1, 1, 32, 0, memories}, random, what);
     /* The screen verifies, but not with half of a bound. */
     unsigned long long fault = CUDA_SCREEN_HOLDS;
     own.params.fault = &fault;
-    const cta_shape all = {parts.blocks, 1, CUDA_SCREEN_MAKE_THREADS, 0, memories};
+    const cta_shape all = {offsets.blocks, 1, CUDA_SCREEN_MAKE_THREADS, 0, memories};
     run_ctas(verify_body, &own, all, random, what);
     if (fault != CUDA_SCREEN_HOLDS)
         die("%s: its screen does not hold of row %llu", what, fault);
@@ -216,23 +217,23 @@ void find_candidates(emulated_screen &own, fenced_arrays &arrays, const cuda_par
 {
     const gumbel_problem &q = call.problem;
     const char *screen = (const char *)q.screen;
-    gumbel_screen_offsets parts;
+    gumbel_screen_offsets offsets;
     cuda_screen_params &s = own.params;
-    gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, q.vocab, q.hidden_size, &parts);
+    gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, q.vocab, q.hidden_size, &offsets);
     s.draws = (int32_t)cuda_screen_draws(&q);
     while (cuda_screen_widths[own.place] < 2 * s.draws)
         own.place++;
     s.call = call;
     s.header = (const gumbel_screen_header *)screen;
-    s.bounds = (const gumbel_screen_block *)(screen + parts.bounds);
-    s.steps = (const float *)(screen + parts.steps);
-    s.copy = (const int8_t *)(screen + parts.copy);
-    s.depths = (int32_t)(parts.columns / CUDA_SCREEN_TILE);
+    s.bounds = (const gumbel_screen_block *)(screen + offsets.bounds);
+    s.steps = (const float *)(screen + offsets.steps);
+    s.copy = (const int8_t *)(screen + offsets.copy);
+    s.depths = (int32_t)(offsets.columns / CUDA_SCREEN_TILE);
     s.width = cuda_screen_widths[own.place];
     s.gamma = CUDA_SCREEN_GAMMA(q.hidden_size);
     s.listed_stride = q.vocab;
     arrays.take(s.planes, (size_t)(s.depths * s.width * CUDA_SCREEN_TILE));
-    arrays.take(s.reaches, (size_t)s.width);
+    arrays.take(s.hidden_errors, (size_t)s.width);
     arrays.take(s.state, 1);
     arrays.take(s.entries, CUDA_SCREEN_GROUPS * CUDA_SCREEN_GROUP_CANDIDATES_MAX);
     if (s.draws > q.batch)
@@ -302,7 +303,7 @@ bool emulate_screen_cut(const cuda_params &call, cuda_truncated_params *rows, in
                                     call.tag, left.data()};
     emulate_screen_rows(found, random, what);
     own.left = left.data();
-    own.whole.problem.request = 0;
+    own.whole.problem.features = 0;
     own.whole.logits_out = (float *)rows->problem.logits.data;
     own.whole.logits_out_stride = rows->problem.logits.stride;
     run_ctas(store_body, &own,

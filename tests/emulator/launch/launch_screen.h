@@ -10,8 +10,7 @@
 
 /* The screen of weights [V, D], with room for its list, on the heap, as cuda_screen_prepare() makes
  * it. */
-void *emulate_making(const gumbel_tensor &weight, int list_max, uint64_t *random,
-                     const char *what);
+void *emulate_making(const gumbel_tensor &weight, int list_max, uint64_t *random, const char *what);
 
 /* The launches of a draw by a screen. */
 struct emulated_screen {

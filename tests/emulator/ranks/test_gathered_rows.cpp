@@ -159,7 +159,7 @@ bool exchanges(collective_case c, int32_t r, uint64_t *random, const char *what)
     p.slots = m.slots.data();
     p.listed = &m.listed;
     for (int32_t to = 0; to < c.ranks; to++)
-        boxes.emplace_back(gumbel_peer_buffer_bytes(c.ranks, room) / 8);
+        boxes.emplace_back(gumbel_peer_buffer_size(c.ranks, room) / 8);
     for (int32_t to = 0; to < c.ranks; to++)
         p.peer_buffers[to] = (gumbel_peer_buffer *)boxes[to].data();
     gumbel_peer_buffer *own = p.peer_buffers[r];

@@ -193,7 +193,7 @@ struct peer_buffer {
     std::vector<uint64_t> words;
 
     explicit peer_buffer(int32_t ranks)
-        : words((gumbel_peer_buffer_bytes(ranks, kRoom) + 7) / 8, 0xa7a7a7a7a7a7a7a7)
+        : words((gumbel_peer_buffer_size(ranks, kRoom) + 7) / 8, 0xa7a7a7a7a7a7a7a7)
     {
         memset(words.data(), 0, sizeof(gumbel_peer_buffer));
         head()->exchanges = head()->tags = kAhead;

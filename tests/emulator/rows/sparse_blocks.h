@@ -35,7 +35,7 @@ static float logit_of(const gumbel_tensor &t, int64_t index)
 static bool is_seen(const gumbel_problem &q, int64_t b, int64_t token)
 {
     const gumbel_history &h = q.history;
-    if (!(q.request & GUMBEL_FEATURE_PENALTIES) || token >= h.vocab_size)
+    if (!(q.features & GUMBEL_FEATURE_PENALTIES) || token >= h.vocab_size)
         return false;
     int64_t at = b * gumbel_mask_words_of(h.vocab_size) + token / 32;
     return (h.prompt[at] | h.output[at]) >> token % 32 & 1;
@@ -46,7 +46,7 @@ static bool is_seen(const gumbel_problem &q, int64_t b, int64_t token)
 static std::vector<float> find_block_maxima(const gumbel_problem &q, int64_t blocks, bool masked,
                                             bool unseen = false, int64_t parts = 1)
 {
-    masked = masked && (q.request & GUMBEL_FEATURE_MASK);
+    masked = masked && (q.features & GUMBEL_FEATURE_MASK);
     std::vector<float> maxima((size_t)(q.batch * blocks * parts), -INFINITY);
     for (int64_t b = 0; b < q.batch; b++)
         for (int64_t token = q.first_token; token < q.end_token; token++) {
@@ -167,7 +167,7 @@ static void drop_masked_logits(sparse_blocks *sparse, const gumbel_problem &q)
     const float lost = -INFINITY;
     const uint16_t lost_half = q.logits.dtype == GUMBEL_FLOAT16 ? 0xfc00 : 0xff80;
     const size_t size = dtype_size(q.logits.dtype);
-    for (int64_t b = 0; b < q.batch && (q.request & GUMBEL_FEATURE_MASK); b++)
+    for (int64_t b = 0; b < q.batch && (q.features & GUMBEL_FEATURE_MASK); b++)
         for (int64_t token = q.first_token; token < q.end_token; token++)
             if (!(gumbel_problem_mask(&q, b)[token / 32] >> token % 32 & 1))
                 memcpy(&sparse->logits[(size_t)(b * sparse->stride + token - q.first_token) * size],
@@ -223,7 +223,7 @@ static void hand_over(sparse_blocks *sparse, cuda_truncated_params *p)
     p->problem.logits.stride = sparse->stride;
     p->stored_subtiles = sparse->stored_subtiles.data();
     p->unseen_block_maxima =
-        p->problem.request & GUMBEL_FEATURE_PENALTIES ? sparse->unseen_block_maxima.data() : NULL;
+        p->problem.features & GUMBEL_FEATURE_PENALTIES ? sparse->unseen_block_maxima.data() : NULL;
     p->row_thresholds = sparse->thresholds.data();
 }
 

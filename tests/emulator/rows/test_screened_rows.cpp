@@ -193,7 +193,7 @@ bool passes(int index, gumbel_device *cpu, counts *all)
                                                       CUDA_THRESHOLD_WORDS * sizeof *floors);
     std::vector<int32_t> states((size_t)plan.batch, 7);
     own.params.problem.screen = screen;
-    own.params.problem.request |= gumbel_output_features(&output);
+    own.params.problem.features |= gumbel_output_features(&output);
     own.params.output = output;
     own.params.row_thresholds = floors;
     own.params.tag = 1 + 3 * (uint64_t)index;

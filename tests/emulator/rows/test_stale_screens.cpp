@@ -116,7 +116,7 @@ bool draw_stale(emulated_launch &own, const gumbel_output &output, bool is_cut, 
     own.params.output = output;
     if (!is_cut)
         return emulate_screen(own.params, ctas, random, what, &listed);
-    own.params.problem.request |= gumbel_output_features(&output);
+    own.params.problem.features |= gumbel_output_features(&output);
     const gumbel_problem &q = own.params.problem;
     const int64_t stride = (q.vocab + 3) / 4 * 4;
     const void *logits = guard_copy(f, NULL, (size_t)(q.batch * stride) * sizeof(float), 1);
@@ -157,8 +157,7 @@ bool passes(int index, counts *all)
         fenced_output(&f, plan.batch, plan.samples, 3, is_cut && one_in(&random, 2));
     emulated_launch own =
         emulated_launch_of(head, sampling, output.lse != NULL, 0, ctas, &random, what);
-    void *screen =
-        emulate_making(own.params.problem.weight, GUMBEL_SCREEN_LIST_MAX, &random, what);
+    void *screen = emulate_making(own.params.problem.weight, GUMBEL_SCREEN_LIST_MAX, &random, what);
     own.params.problem.screen = screen;
     own.params.row_thresholds = (uint64_t *)guard_copy(
         &f, NULL, (size_t)(plan.batch * plan.samples) * CUDA_THRESHOLD_WORDS * sizeof(uint64_t), 1);

@@ -108,7 +108,7 @@ inline cuda_truncated_params params_of(const request &req, const gumbel_output &
     gumbel_status status = gumbel_read_logits(&p.problem, &req.logits, &req.sampling, &error);
     if (report_call("gumbel_read_logits", status, &error))
         exit(1);
-    p.problem.request |= gumbel_output_features(&output);
+    p.problem.features |= gumbel_output_features(&output);
     p.inverse_cap = p.problem.soft_cap > 0.0f ? 1.0f / p.problem.soft_cap : 0.0f;
     p.output = output;
     return p;

@@ -57,8 +57,8 @@ static void copy_all(const offer *all, int32_t ranks, void *receive, size_t byte
 
 /* Queues an exchange. The streams wait for each other's data; the hosts wait only until all ranks
  * have queued their copies. */
-static int queue_exchange(void *context, void *stream, const void *send, void *receive,
-                          size_t bytes, int64_t timeout_ms, char *why)
+static int queue_gather(void *context, void *stream, const void *send, void *receive, size_t bytes,
+                        int64_t timeout_ms, char *why)
 {
     member *m = context;
     int32_t ranks = m->place->ranks;
@@ -92,8 +92,8 @@ static int wait_for(void *context, void *stream, int64_t timeout_ms, char *why)
     return 0;
 }
 
-static int aside(void *context, void *stream, const void *send, void *receive, size_t bytes,
-                 int64_t timeout_ms, char *why)
+static int gather_blocking(void *context, void *stream, const void *send, void *receive,
+                           size_t bytes, int64_t timeout_ms, char *why)
 {
     member *m = context;
     queued_ranks *place = m->place;
@@ -151,9 +151,9 @@ gumbel_transport queued_ranks_transport(queued_ranks *p, int32_t rank)
                               .ranks = p->ranks,
                               .all_gather = all_gather,
                               .context = &p->members[rank],
-                              .queue = queue_exchange,
+                              .stream_all_gather = queue_gather,
                               .wait = wait_for,
-                              .aside = aside};
+                              .blocking_all_gather = gather_blocking};
 }
 
 void queued_ranks_refuse(queued_ranks *p, int32_t rank) { p->refuses = rank; }

@@ -13,11 +13,13 @@
 
 /* State of one row of the batch. */
 typedef struct cpu_screen_row {
-    gumbel_screen_hidden_error reach;
-    _Atomic int full; /* a fallback row: the full pass draws it */
-    int truncated;    /* the request removes tokens: both bounds of all values are stored */
-    float bar;        /* truncation removes all tokens with a value below `bar`, */
-    int64_t bar_end;  /* and tokens with the value `bar` and an id >= bar_end */
+    gumbel_screen_hidden_error hidden_error;
+    _Atomic int is_fallback; /* the full pass draws the row */
+    int is_truncated;        /* truncation is on: both bounds of all values are stored */
+    /* Truncation removes all tokens with a value below `threshold`, and tokens with the value
+     * `threshold` and an id of at least threshold_end. */
+    float threshold;
+    int64_t threshold_end;
 } cpu_screen_row;
 
 struct cpu_screen;
@@ -32,28 +34,31 @@ typedef struct cpu_screen {
     cpu_job upper_job, lower_job; /* the call on one bound, whose values are staged */
     cpu_stage upper_stage, lower_stage;
     cpu_truncate_row_fn *truncate_row;
-    gumbel_problem capped; /* the problem of bound_job with a soft-cap */
+    gumbel_problem uncapped; /* the problem of bound_job if the call has a soft-cap */
     const cpu_screen_kernel *kernel;
     gumbel_screen_header header;
-    gumbel_screen_offsets parts;
+    gumbel_screen_offsets offsets;
     const gumbel_screen_block *block_bounds; /* [blocks] of the certificate */
     const float *steps;                      /* [64 * blocks] */
     const uint8_t *copy;
     cpu_screen_row *rows;        /* [B] */
     float *hidden;               /* [B] hidden states, each packed as a batch of one */
-    float *wide;                 /* [B, ceil(D / 64) * 64] hidden states as float32 */
+    float *wide;                 /* [B, 64 ceil(D / 64)] hidden states as float32 */
     int8_t *planes;              /* [panels] of 2 n [columns] bytes, n hidden states in a panel */
     int32_t *start;              /* [panels] of [2 n] start values of the sums */
     cpu_candidates *candidates;  /* [threads, B, S] */
     cpu_candidate *list_storage; /* [threads, B, S, GUMBEL_SCREEN_LIST_MAX] */
     int32_t *sums;               /* [threads, CPU_SCREEN_SUMS] */
-    float lift;                  /* largest rounding error by which a soft-cap is not monotone */
-    int32_t used;                /* number of threads of bound_job */
-    _Atomic int64_t next;
+    float soft_cap_error;        /* bounds the soft-cap's error from a monotone function */
+    int32_t used_threads;        /* of bound_job */
+    _Atomic int64_t next;        /* row that the next free thread claims */
 } cpu_screen;
 
-/* Why a call whose capabilities a screen supports takes the full pass; NULL if it does not. */
-const char *cpu_is_screen_faster(const cpu_device *cpu, const gumbel_problem *problem);
+/* Whether a screen is faster than the full pass for this number of rows and draws. If not and
+ * `reason` is not NULL, a sentence with the limit is written to it. */
+#define CPU_SCREEN_REASON_BYTES 96
+int cpu_is_screen_faster(const cpu_device *cpu, const gumbel_problem *problem,
+                         char reason[CPU_SCREEN_REASON_BYTES]);
 
 /* Rows first .. end of a batch. */
 typedef struct cpu_row_range {
@@ -78,7 +83,8 @@ cpu_row_range cpu_draw_by_screen(cpu_device *cpu, const gumbel_problem *problem,
 float cpu_compute_exact_value(const cpu_screen *screen, int32_t thread, int64_t b, int64_t token,
                               float inverse_temperature);
 
-/* Scores the candidates of a draw that may still win, those of all threads, highest bound first. */
+/* Scores the candidates of a draw that may still win, from the lists of all threads, in descending
+ * order of their upper bounds. */
 void cpu_score_remaining_candidates(cpu_screen *screen, int64_t draw, int32_t thread);
 
 /* Splits all hidden states into planes. */
@@ -93,12 +99,12 @@ void cpu_bound_tile(const cpu_job *job, const cpu_scratch *scratch, int64_t toke
 void cpu_stage_bounds(const cpu_job *job, const cpu_scratch *scratch, const cpu_row_tile *tile,
                       float *z);
 
-/* The candidates of row b on thread `thread`, [S]. */
+/* The candidates [S] of row b that `thread` has listed. */
 cpu_candidates *cpu_get_candidates(const cpu_job *job, int64_t thread, int64_t b);
 
 static inline void cpu_mark_fallback_row(const cpu_screen *screen, int64_t b)
 {
-    atomic_store_explicit(&screen->rows[b].full, 1, memory_order_relaxed);
+    atomic_store_explicit(&screen->rows[b].is_fallback, 1, memory_order_relaxed);
 }
 
 /* Whether row b is a fallback row. The row becomes one if its candidates on this thread exceeded

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A draw by a screen, from the call to its summaries: planes of the hidden states, tiles of bounds,
- * exact scores of the candidates, and the rows left to the full pass.
+ * exact scores of the candidates, and the fallback rows.
  */
 #include "cpu/call/screen/cpu_screen.h"
 
 #include "core/fail.h"
 #include "cpu/cpu_policy.h"
 #include "cpu/lanes/cpu_widen.h"
+
+#include <stdio.h>
 
 /* ------------------------------------------------------------------------------- memory ---- */
 
@@ -27,7 +29,7 @@ static void carve_screen(cpu_screen *screen, gumbel_cursor *cursor, const cpu_de
     screen->list_storage = gumbel_carve_array(cursor, threads * draws, GUMBEL_SCREEN_LIST_MAX,
                                               sizeof *screen->list_storage);
     screen->sums = gumbel_carve_array(cursor, threads, CPU_SCREEN_SUMS, sizeof *screen->sums);
-    if (p->request & GUMBEL_FEATURE_TRUNCATION) {
+    if (p->features & GUMBEL_FEATURE_TRUNCATION) {
         cpu_carve_stage(&screen->upper_stage, cursor, p, cpu->threads, 1);
         cpu_carve_stage(&screen->lower_stage, cursor, p, cpu->threads, 1);
     }
@@ -61,13 +63,20 @@ size_t cpu_count_screen_limit(const cpu_device *cpu, const gumbel_problem *p)
     return count_screen_bytes(cpu, p, INT64_MAX, CPU_SCREEN_DRAWS_MAX);
 }
 
-const char *cpu_is_screen_faster(const cpu_device *cpu, const gumbel_problem *p)
+int cpu_is_screen_faster(const cpu_device *cpu, const gumbel_problem *p,
+                         char reason[CPU_SCREEN_REASON_BYTES])
 {
-    if (p->batch > cpu->screen->batch_max)
-        return "a batch of this size is faster by the full pass";
-    if (p->batch * p->sampling.num_samples > CPU_SCREEN_DRAWS_MAX)
-        return "this number of draws is faster by the full pass";
-    return NULL;
+    const int64_t rows_max = cpu->screen->batch_max;
+    if (p->batch <= rows_max && p->batch * p->sampling.num_samples <= CPU_SCREEN_DRAWS_MAX)
+        return 1;
+    if (reason && p->batch > rows_max)
+        snprintf(reason, CPU_SCREEN_REASON_BYTES, "more than %d rows are faster by the full pass",
+                 (int)rows_max);
+    else if (reason)
+        snprintf(reason, CPU_SCREEN_REASON_BYTES,
+                 "more than %d draws (rows times samples) are faster by the full pass",
+                 CPU_SCREEN_DRAWS_MAX);
+    return 0;
 }
 
 /* ------------------------------------------------------------------------- exact scores ---- */
@@ -95,7 +104,7 @@ float cpu_compute_exact_value(const cpu_screen *screen, int32_t thread, int64_t 
     return value;
 }
 
-/* z of a token, as the full pass has it; -inf if the token is known to be removed. */
+/* The z of a token as the full pass computes it; -inf if truncation is known to remove it. */
 static float score_exactly(const cpu_candidates *candidates, int32_t token)
 {
     const cpu_screen *screen = candidates->context;
@@ -103,7 +112,7 @@ static float score_exactly(const cpu_candidates *candidates, int32_t token)
     const gumbel_problem *p = screen->exact_job.problem;
     float value = cpu_compute_exact_value(screen, (int32_t)candidates->thread, candidates->row,
                                           token, cpu_find_staged_temperature(p, candidates->row));
-    if (value < row->bar || (value == row->bar && token >= row->bar_end))
+    if (value < row->threshold || (value == row->threshold && token >= row->threshold_end))
         return -INFINITY;
     return value * cpu_find_staged_scale(p, candidates->row);
 }
@@ -137,7 +146,7 @@ void cpu_score_remaining_candidates(cpu_screen *screen, int64_t draw, int32_t th
     const gumbel_problem *p = screen->bound_job.problem;
     int64_t draws = p->batch * p->sampling.num_samples;
     cpu_candidates *first = &screen->candidates[draw];
-    for (int32_t i = 0; i < screen->used; i++) {
+    for (int32_t i = 0; i < screen->used_threads; i++) {
         cpu_candidates *own = &screen->candidates[i * draws + draw];
         gumbel_summary_offer(first->best, own->best->best_score, own->best->best_z,
                              own->best->best_id);
@@ -147,14 +156,14 @@ void cpu_score_remaining_candidates(cpu_screen *screen, int64_t draw, int32_t th
     for (;;) {
         cpu_candidates *from = NULL;
         int32_t at = -1;
-        float least = first->best->best_score;
-        for (int32_t i = 0; i < screen->used; i++) {
+        float min_upper = first->best->best_score;
+        for (int32_t i = 0; i < screen->used_threads; i++) {
             cpu_candidates *own = &screen->candidates[i * draws + draw];
-            int32_t place = cpu_find_highest_candidate(own, least);
+            int32_t place = cpu_find_highest_candidate(own, min_upper);
             if (place >= 0) {
                 from = own;
                 at = place;
-                least = own->list[place].upper;
+                min_upper = own->list[place].upper;
             }
         }
         if (!from || cpu_has_given_up(from))
@@ -165,12 +174,12 @@ void cpu_score_remaining_candidates(cpu_screen *screen, int64_t draw, int32_t th
 
 /* ----------------------------------------------------------------------------- the call ---- */
 
-/* Whether a bound of row b is NaN or +inf: the logit may be, too. */
+/* Whether an upper bound of row b is NaN or +inf, so that the logit may also be. */
 static int has_flags(const cpu_screen *screen, int64_t b)
 {
     int64_t draw = b * screen->bound_job.problem->sampling.num_samples;
     uint32_t flags = 0;
-    for (int32_t i = 0; i < screen->used; i++)
+    for (int32_t i = 0; i < screen->used_threads; i++)
         flags |= cpu_get_scratch(&screen->bound_job, i).summaries[draw].flags;
     return flags != 0;
 }
@@ -183,11 +192,11 @@ static void finish_row(cpu_screen *screen, int64_t b, int32_t thread)
     int32_t drawn = gumbel_problem_row(p, b).greedy ? 1 : samples;
     if (has_flags(screen, b))
         cpu_mark_fallback_row(screen, b);
-    for (int32_t s = 0; s < drawn && !row->full; s++)
+    for (int32_t s = 0; s < drawn && !row->is_fallback; s++)
         cpu_score_remaining_candidates(screen, b * samples + s, thread);
-    for (int32_t i = 0; i < screen->used; i++)
+    for (int32_t i = 0; i < screen->used_threads; i++)
         cpu_is_fallback_row(&screen->bound_job, i, b);
-    if (row->truncated && !row->full && !screen->truncate_row(screen, b, thread))
+    if (row->is_truncated && !row->is_fallback && !screen->truncate_row(screen, b, thread))
         cpu_mark_fallback_row(screen, b);
 }
 
@@ -198,16 +207,16 @@ static void finish_claimed_rows(void *argument, int32_t thread)
         finish_row(screen, b, thread);
 }
 
-static void find_screen_parts(cpu_screen *screen, const gumbel_problem *p)
+static void find_screen_arrays(cpu_screen *screen, const gumbel_problem *p)
 {
     const unsigned char *base = p->screen;
-    int known = gumbel_screen_find_offsets(p->vocab, p->hidden_size, &screen->parts);
+    int known = gumbel_screen_find_offsets(p->vocab, p->hidden_size, &screen->offsets);
     GUMBEL_ASSERT(known && base);
     (void)known;
     memcpy(&screen->header, base, sizeof screen->header);
-    screen->block_bounds = (const void *)(base + screen->parts.bounds);
-    screen->steps = (const void *)(base + screen->parts.steps);
-    screen->copy = base + screen->parts.copy;
+    screen->block_bounds = (const void *)(base + screen->offsets.bounds);
+    screen->steps = (const void *)(base + screen->offsets.steps);
+    screen->copy = base + screen->offsets.copy;
 }
 
 static void clear_rows(cpu_screen *screen)
@@ -216,10 +225,10 @@ static void clear_rows(cpu_screen *screen)
     for (int64_t b = 0; b < p->batch; b++) {
         cpu_screen_row *row = &screen->rows[b];
         gumbel_rules rules = gumbel_problem_rules(p, b, gumbel_problem_row(p, b).greedy);
-        atomic_store_explicit(&row->full, 0, memory_order_relaxed);
-        row->truncated = gumbel_rules_truncate(&rules);
-        row->bar = -INFINITY;
-        row->bar_end = INT64_MAX;
+        atomic_store_explicit(&row->is_fallback, 0, memory_order_relaxed);
+        row->is_truncated = gumbel_rules_truncate(&rules);
+        row->threshold = -INFINITY;
+        row->threshold_end = INT64_MAX;
     }
 }
 
@@ -230,18 +239,18 @@ static void prepare_screen(cpu_screen *screen, cpu_device *cpu, const gumbel_pro
         cpu_count_plain_workspace(&cpu->base, p->batch, p->hidden_size, p->sampling.num_samples);
     gumbel_cursor cursor = {workspace, plain + cpu_count_edits_workspace(p)};
     carve_screen(screen, &cursor, cpu, p);
-    find_screen_parts(screen, p);
+    find_screen_arrays(screen, p);
     screen->kernel = cpu->screen;
     cpu_prepare_job(&screen->exact_job, cpu, p, workspace);
     screen->bound_job = screen->exact_job;
     screen->bound_job.screen = screen;
     if (p->soft_cap > 0.0f) {
-        screen->capped = *p;
-        screen->capped.scale = 1.0f;
-        screen->capped.soft_cap = 0.0f;
-        screen->capped.bias = (gumbel_tensor){0};
-        screen->bound_job.problem = &screen->capped;
-        screen->lift = p->soft_cap * 0x1p-20f;
+        screen->uncapped = *p;
+        screen->uncapped.scale = 1.0f;
+        screen->uncapped.soft_cap = 0.0f;
+        screen->uncapped.bias = (gumbel_tensor){0};
+        screen->bound_job.problem = &screen->uncapped;
+        screen->soft_cap_error = p->soft_cap * 0x1p-20f;
     }
     screen->upper_job = screen->lower_job = screen->bound_job;
     screen->upper_job.stage = &screen->upper_stage;
@@ -254,9 +263,9 @@ static void prepare_screen(cpu_screen *screen, cpu_device *cpu, const gumbel_pro
 static cpu_row_range find_fallback_rows(const cpu_screen *screen)
 {
     cpu_row_range fallback = {0, screen->exact_job.problem->batch};
-    while (fallback.first < fallback.end && !screen->rows[fallback.first].full)
+    while (fallback.first < fallback.end && !screen->rows[fallback.first].is_fallback)
         fallback.first++;
-    while (fallback.end > fallback.first && !screen->rows[fallback.end - 1].full)
+    while (fallback.end > fallback.first && !screen->rows[fallback.end - 1].is_fallback)
         fallback.end--;
     return fallback;
 }
@@ -269,9 +278,9 @@ cpu_row_range cpu_draw_by_screen(cpu_device *cpu, const gumbel_problem *p,
     GUMBEL_ASSERT(p->batch > 0 && p->hidden_size > 0 && !p->with_mass);
     prepare_screen(&screen, cpu, p, workspace);
     cpu_split_hidden_rows(&screen);
-    screen.used = cpu_run_job(&screen.bound_job);
+    screen.used_threads = cpu_run_job(&screen.bound_job);
     atomic_store(&screen.next, 0);
     cpu_run_task(cpu, p->batch > 1 && cpu_is_worth_threads(p), finish_claimed_rows, &screen);
-    cpu_merge_job(&screen.bound_job, screen.used, summaries);
+    cpu_merge_job(&screen.bound_job, screen.used_threads, summaries);
     return find_fallback_rows(&screen);
 }

@@ -10,16 +10,16 @@
 typedef struct screen_maker {
     cpu_device *device;
     const gumbel_problem *problem;
-    gumbel_screen_offsets parts;
+    gumbel_screen_offsets offsets;
     unsigned char *screen;
     _Atomic int64_t next;
     _Atomic uint32_t error, weight; /* maxima so far, as bits of non-negative floats */
 } screen_maker;
 
-static void raise_maximum(_Atomic uint32_t *most, float value)
+static void raise_maximum(_Atomic uint32_t *maximum, float value)
 {
-    uint32_t bits = gumbel_bits_of(value), seen = atomic_load(most);
-    while (seen < bits && !atomic_compare_exchange_weak(most, &seen, bits))
+    uint32_t bits = gumbel_bits_of(value), seen = atomic_load(maximum);
+    while (seen < bits && !atomic_compare_exchange_weak(maximum, &seen, bits))
         ;
 }
 
@@ -33,11 +33,11 @@ static void make_block(screen_maker *m, int64_t block)
         int64_t remaining = weight->rows - first;
         rows.count = remaining < 0 ? 0 : remaining < 16 ? (int)remaining : 16;
         rows.weight = (const char *)weight->data + (rows.count ? first * stride : 0);
-        rows.steps = (float *)(void *)(m->screen + m->parts.steps) + first;
-        rows.copy = m->screen + m->parts.copy + first * m->parts.columns;
+        rows.steps = (float *)(void *)(m->screen + m->offsets.steps) + first;
+        rows.copy = m->screen + m->offsets.copy + first * m->offsets.columns;
         m->device->kernels->quantize_rows(&rows);
     }
-    ((gumbel_screen_block *)(void *)(m->screen + m->parts.bounds))[block] = rows.bound;
+    ((gumbel_screen_block *)(void *)(m->screen + m->offsets.bounds))[block] = rows.bound;
     raise_maximum(&m->error, rows.bound.error);
     raise_maximum(&m->weight, rows.max_weight_norm);
 }
@@ -46,7 +46,7 @@ static void make_claimed_blocks(void *argument, int32_t thread)
 {
     screen_maker *m = argument;
     (void)thread;
-    for (int64_t block; cpu_claim_item(&m->next, m->parts.blocks, &block);)
+    for (int64_t block; cpu_claim_item(&m->next, m->offsets.blocks, &block);)
         make_block(m, block);
 }
 
@@ -61,11 +61,11 @@ gumbel_status cpu_make_screen(gumbel_device *device, const gumbel_problem *p, vo
                                    .columns = p->hidden_size,
                                    .dtype = (uint32_t)p->weight.dtype,
                                    .list_max = GUMBEL_SCREEN_LIST_MAX};
-    int known = gumbel_screen_find_offsets(p->vocab, p->hidden_size, &m.parts);
+    int known = gumbel_screen_find_offsets(p->vocab, p->hidden_size, &m.offsets);
     (void)error;
     (void)known;
     GUMBEL_ASSERT(known);
-    memset(screen, 0, m.parts.steps);
+    memset(screen, 0, m.offsets.steps);
     int worth_threads = p->vocab >= CPU_PARALLEL_PRODUCTS / p->hidden_size;
     cpu_run_task(m.device, worth_threads, make_claimed_blocks, &m);
     header.error = gumbel_float_of(m.error);

@@ -21,7 +21,7 @@ static void find_start_sums(const gumbel_screen_planes *planes, int64_t columns,
 {
     int32_t sum_high = 0, sum_low = 0;
     for (int64_t k = 0; k < columns; k++) {
-        int64_t at = k / 64 * planes->apart + k % 64;
+        int64_t at = k / 64 * planes->stride + k % 64;
         sum_high += planes->high[at];
         sum_low += planes->low[at];
     }
@@ -32,7 +32,7 @@ static void find_start_sums(const gumbel_screen_planes *planes, int64_t columns,
 static void split_hidden_row(cpu_screen *screen, int64_t b)
 {
     const gumbel_problem *p = screen->exact_job.problem;
-    int64_t columns = screen->parts.columns, panel = screen->kernel->panel;
+    int64_t columns = screen->offsets.columns, panel = screen->kernel->panel;
     int64_t first = b / panel * panel, n = p->batch - first < panel ? p->batch - first : panel;
     int8_t *lines = screen->planes + first * 2 * columns + (b - first) * 64;
     gumbel_screen_planes planes = {screen->kernel->plane, lines, lines + n * 64, 2 * n * 64};
@@ -46,10 +46,10 @@ static void split_hidden_row(cpu_screen *screen, int64_t b)
                                                         &cpu_identity, wide);
     if (!gumbel_screen_split_hidden(wide, p->hidden_size, &screen->header,
                                     find_product_error(p->hidden_size), &planes,
-                                    &screen->rows[b].reach)) {
+                                    &screen->rows[b].hidden_error)) {
         for (int64_t k = 0; k < columns; k += 64) {
-            memset(planes.high + k / 64 * planes.apart, 0, 64);
-            memset(planes.low + k / 64 * planes.apart, 0, 64);
+            memset(planes.high + k / 64 * planes.stride, 0, 64);
+            memset(planes.low + k / 64 * planes.stride, 0, 64);
         }
         cpu_mark_fallback_row(screen, b);
     }

@@ -16,7 +16,7 @@ cpu_candidates *cpu_get_candidates(const cpu_job *job, int64_t thread, int64_t b
 int cpu_is_fallback_row(const cpu_job *job, int64_t thread, int64_t b)
 {
     const cpu_candidates *candidates = cpu_get_candidates(job, thread, b);
-    int fallback = atomic_load_explicit(&job->screen->rows[b].full, memory_order_relaxed);
+    int fallback = atomic_load_explicit(&job->screen->rows[b].is_fallback, memory_order_relaxed);
     for (int32_t s = 0; s < job->problem->sampling.num_samples && !fallback; s++)
         if (cpu_has_given_up(&candidates[s])) {
             fallback = 1;
@@ -35,7 +35,7 @@ typedef struct block_range {
 static void write_bounds(const cpu_screen *screen, const cpu_screen_product *product,
                          block_range range, int64_t b, float side, float *out)
 {
-    const gumbel_screen_hidden_error *reach = &screen->rows[b].reach;
+    const gumbel_screen_hidden_error *hidden_error = &screen->rows[b].hidden_error;
     float block_bounds[GUMBEL_BLOCK];
     float sign = screen->exact_job.problem->scale > 0.0f ? side : -side;
     int row = (int)(b % screen->kernel->panel);
@@ -44,9 +44,9 @@ static void write_bounds(const cpu_screen *screen, const cpu_screen_product *pro
         .low = product->sums + (product->rows + row) * 16,
         .stride = 2 * product->rows * 16,
         .steps = screen->steps + range.block * GUMBEL_BLOCK,
-        .unit = reach->unit,
+        .unit = hidden_error->unit,
         .plane = (float)screen->kernel->plane,
-        .width = sign * gumbel_screen_error_width(reach, &screen->block_bounds[range.block]),
+        .width = sign * gumbel_screen_error_width(hidden_error, &screen->block_bounds[range.block]),
         .tiny = sign * GUMBEL_SCREEN_TINY};
     int whole = range.count == GUMBEL_BLOCK;
     screen->exact_job.device->kernels->bound_logits(&bounds, whole ? out : block_bounds);
@@ -65,12 +65,12 @@ static void bound_block(const cpu_job *job, const cpu_scratch *scratch, block_ra
                         float *out, int64_t out_stride)
 {
     const cpu_screen *screen = job->screen;
-    int64_t columns = screen->parts.columns, batch = job->problem->batch;
+    int64_t columns = screen->offsets.columns, batch = job->problem->batch;
     int panel = screen->kernel->panel;
     cpu_screen_product product = {.copy = screen->copy + range.block * GUMBEL_BLOCK * columns,
                                   .columns = columns,
                                   .sums = screen->sums + scratch->thread * CPU_SCREEN_SUMS};
-    GUMBEL_ASSERT(range.block >= 0 && range.block < screen->parts.blocks);
+    GUMBEL_ASSERT(range.block >= 0 && range.block < screen->offsets.blocks);
     GUMBEL_ASSERT(range.at >= 0 && range.count >= 1 && range.at + range.count <= GUMBEL_BLOCK);
     for (int64_t first = 0; first < batch; first += panel) {
         product.rows = batch - first < panel ? (int)(batch - first) : panel;
@@ -78,9 +78,9 @@ static void bound_block(const cpu_job *job, const cpu_scratch *scratch, block_ra
         product.start = screen->start + first * 2;
         screen->kernel->sum_products(&product);
         for (int64_t b = first; b < first + product.rows; b++)
-            if (!atomic_load_explicit(&screen->rows[b].full, memory_order_relaxed)) {
+            if (!atomic_load_explicit(&screen->rows[b].is_fallback, memory_order_relaxed)) {
                 write_bounds(screen, &product, range, b, 1.0f, out + b * out_stride);
-                if (screen->rows[b].truncated)
+                if (screen->rows[b].is_truncated)
                     write_bounds(
                         screen, &product, range, b, -1.0f,
                         find_lower_bound(screen, b, range.block * GUMBEL_BLOCK + range.at));
@@ -88,14 +88,15 @@ static void bound_block(const cpu_job *job, const cpu_scratch *scratch, block_ra
     }
 }
 
-/* Applies bias, scale and soft-cap to bounds, and adds `lift` for the soft-cap's rounding error. */
-static void cap_bounds(const cpu_screen *screen, const float *bias, int count, float lift,
+/* Applies bias, scale and soft-cap to bounds, and adds `soft_cap_error` for the soft-cap's rounding
+ * error. */
+static void cap_bounds(const cpu_screen *screen, const float *bias, int count, float soft_cap_error,
                        float *bounds)
 {
     cpu_transform t = cpu_make_transform(screen->exact_job.problem, 1.0f, bias);
     screen->exact_job.device->kernels->transform_logits(bounds, GUMBEL_FLOAT32, count, &t, bounds);
     for (int i = 0; i < count; i++)
-        bounds[i] += lift;
+        bounds[i] += soft_cap_error;
 }
 
 void cpu_bound_tile(const cpu_job *job, const cpu_scratch *scratch, int64_t token, int low,
@@ -116,9 +117,10 @@ void cpu_bound_tile(const cpu_job *job, const cpu_scratch *scratch, int64_t toke
     const float *bias = cpu_load_tile_bias(p, scratch, job->device->kernels, token, low, high);
     row = token + low - p->first_token;
     for (int64_t b = 0; b < p->batch; b++) {
-        cap_bounds(screen, bias, high - low, screen->lift, scratch->z + b * stride + low);
-        if (screen->rows[b].truncated)
-            cap_bounds(screen, bias, high - low, -screen->lift, find_lower_bound(screen, b, row));
+        cap_bounds(screen, bias, high - low, screen->soft_cap_error, scratch->z + b * stride + low);
+        if (screen->rows[b].is_truncated)
+            cap_bounds(screen, bias, high - low, -screen->soft_cap_error,
+                       find_lower_bound(screen, b, row));
     }
 }
 
@@ -127,7 +129,7 @@ void cpu_stage_bounds(const cpu_job *job, const cpu_scratch *scratch, const cpu_
 {
     const cpu_screen *screen = job->screen;
     cpu_row_tile lower = *tile;
-    if (!screen->rows[tile->b].truncated)
+    if (!screen->rows[tile->b].is_truncated)
         return;
     lower.from =
         find_lower_bound(screen, tile->b, tile->token + tile->low - job->problem->first_token);

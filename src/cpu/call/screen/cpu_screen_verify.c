@@ -12,7 +12,7 @@
 
 typedef struct screen_verifier {
     const gumbel_problem *problem;
-    gumbel_screen_offsets parts;
+    gumbel_screen_offsets offsets;
     gumbel_screen_header header;
     _Atomic int64_t next;
     _Atomic int64_t fault; /* the first row whose bound does not hold */
@@ -25,9 +25,10 @@ static int is_row_bounded(const screen_verifier *v, int64_t row)
     const unsigned char *base = v->problem->screen;
     int64_t block = row / GUMBEL_BLOCK;
     gumbel_screen_block bound =
-        ((const gumbel_screen_block *)(const void *)(base + v->parts.bounds))[block];
-    double step = (double)((const float *)(const void *)(base + v->parts.steps))[row];
-    const uint8_t *copy = base + v->parts.copy + row / 16 * 16 * v->parts.columns + row % 16 * 4;
+        ((const gumbel_screen_block *)(const void *)(base + v->offsets.bounds))[block];
+    double step = (double)((const float *)(const void *)(base + v->offsets.steps))[row];
+    const uint8_t *copy =
+        base + v->offsets.copy + row / 16 * 16 * v->offsets.columns + row % 16 * 4;
     const char *from =
         (const char *)weight->data + row * weight->stride * cpu_get_element_size(weight->dtype);
     double error = 0.0, size = 0.0, square = 0.0, entry = 0.0;
@@ -53,7 +54,7 @@ static void verify_claimed_blocks(void *argument, int32_t thread)
 {
     screen_verifier *v = argument;
     (void)thread;
-    for (int64_t block; cpu_claim_item(&v->next, v->parts.blocks, &block);)
+    for (int64_t block; cpu_claim_item(&v->next, v->offsets.blocks, &block);)
         for (int64_t row = block * GUMBEL_BLOCK;
              row < (block + 1) * GUMBEL_BLOCK && row < v->problem->vocab; row++) {
             int64_t seen = atomic_load(&v->fault);
@@ -66,7 +67,7 @@ static void verify_claimed_blocks(void *argument, int32_t thread)
 gumbel_status cpu_verify_screen(gumbel_device *device, const gumbel_problem *p, gumbel_error *error)
 {
     screen_verifier v = {.problem = p, .fault = INT64_MAX};
-    int known = gumbel_screen_find_offsets(p->vocab, p->hidden_size, &v.parts);
+    int known = gumbel_screen_find_offsets(p->vocab, p->hidden_size, &v.offsets);
     GUMBEL_ASSERT(known && p->screen);
     (void)known;
     memcpy(&v.header, p->screen, sizeof v.header);

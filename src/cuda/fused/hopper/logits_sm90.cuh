@@ -87,7 +87,7 @@ template <int n, class call> class tile_logits
 #pragma unroll
         for (int h = 0; h < consumer::halves; h++)
             drop_past_end(sum, h);
-        if (stores_by_bounds() && (p.problem.request & GUMBEL_FEATURE_MASK))
+        if (stores_by_bounds() && (p.problem.features & GUMBEL_FEATURE_MASK))
             drop_masked(sum);
         if constexpr (CUDA_SM90_HAS_BOUNDS(n)) {
             if (p.block_maxima)

@@ -44,7 +44,7 @@ template <cuda_screen_case kind> struct screen_call : cuda_screen_params {
     /* The mask of a draw's row; NULL: none. */
     __device__ __forceinline__ const int32_t *mask_of(int draw) const
     {
-        return masked && call.problem.request & GUMBEL_FEATURE_MASK
+        return masked && call.problem.features & GUMBEL_FEATURE_MASK
                    ? gumbel_problem_mask(&call.problem, row_of(draw))
                    : NULL;
     }

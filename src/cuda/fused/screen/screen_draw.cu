@@ -148,13 +148,14 @@ template <int n, class call> class screen_consumer
                             t1 = middle_of(sum[h] + 4 * j + 2, unit);
                 const float e0 = fmaf(steps[h].x, t0 + filter.width, CUDA_SCREEN_TINY);
                 const float e1 = fmaf(steps[h].y, t1 + filter.width, CUDA_SCREEN_TINY);
-                bool p0 = !(e0 < filter.least), p1 = !(e1 < filter.least);
+                bool p0 = !(e0 < filter.min_upper), p1 = !(e1 < filter.min_upper);
                 if (__any_sync(~0u, p0 || p1)) {
                     const uint32_t allowed =
                         call::masked ? shared.allowed[h][row][own / 32] >> own % 32 : 3;
-                    p0 = p0 && filter.least < INFINITY && 64 * h + own < tokens && (allowed & 1);
-                    p1 =
-                        p1 && filter.least < INFINITY && 64 * h + own + 1 < tokens && (allowed & 2);
+                    p0 =
+                        p0 && filter.min_upper < INFINITY && 64 * h + own < tokens && (allowed & 1);
+                    p1 = p1 && filter.min_upper < INFINITY && 64 * h + own + 1 < tokens &&
+                         (allowed & 2);
                     append_pair(p0, p1, {lower_of(steps[h].x, t0, filter), e0},
                                 {lower_of(steps[h].y, t1, filter), e1}, row | (64 * h + own) << 8);
                 }
@@ -178,12 +179,12 @@ template <int n, class call> class screen_consumer
         if (thread < (shared.rows + 31) / 32 * 32)
             exchange_thresholds(draws);
         if (draws) {
-            float reaches[kTileBlocks];
+            float noise_bounds[kTileBlocks];
 #pragma unroll
             for (int b = 0; b < kTileBlocks; b++)
-                reaches[b] = draw_reach(shared.draws[thread].greedy,
-                                        word_below(shared.first_words[b][thread]));
-            set_filters(s, shared, thread, reaches, blocks);
+                noise_bounds[b] = draw_reach(shared.draws[thread].greedy,
+                                             word_below(shared.first_words[b][thread]));
+            set_filters(s, shared, thread, noise_bounds, blocks);
         }
         ptx_named_barrier<1, 128>();
     }
@@ -216,8 +217,8 @@ template <int n, class call> class screen_consumer
         if (thread < (shared.rows + 31) / 32 * 32)
             wait_for_thresholds(s, shared, thread, draws);
         if (draws) {
-            const float reaches[kTileBlocks] = {};
-            set_filters(s, shared, thread, reaches, blocks);
+            const float noise_bounds[kTileBlocks] = {};
+            set_filters(s, shared, thread, noise_bounds, blocks);
         }
         ptx_named_barrier<1, 128>();
     }
@@ -249,8 +250,8 @@ template <int n, class call> class screen_consumer
     __device__ __forceinline__ float max_of_pair(const int32_t *sums, int h, int row,
                                                  const gumbel_screen_block &block) const
     {
-        const screen_filter filter = {0.0f,
-                                      gumbel_screen_error_width(&shared.reaches[row], &block)};
+        const screen_filter filter = {
+            0.0f, gumbel_screen_error_width(&shared.hidden_errors[row], &block)};
         const uint32_t allowed = shared.allowed[h][row][own / 32] >> own % 32;
         const float unit = shared.units[row];
         const int place = 64 * h + own;
@@ -290,7 +291,7 @@ template <int n, class call> class screen_consumer
                     (call::masked && !(shared.allowed[h][row][own / 32] >> (own % 32 + other) & 1)))
                     continue;
                 const screen_filter filter = {
-                    0.0f, gumbel_screen_error_width(&shared.reaches[row], &blocks[h])};
+                    0.0f, gumbel_screen_error_width(&shared.hidden_errors[row], &blocks[h])};
                 const float middle = other ? middle_of(sum[h] + 4 * j + 2, shared.units[row])
                                            : middle_of(sum[h] + 4 * j, shared.units[row]);
                 shared.noisiest_bounds[h][row] =

@@ -70,16 +70,16 @@ __device__ __forceinline__ row_bounds make_row(const cuda_screen_build &m, int64
     const bool is_there = row < m.weight.rows;
     int8_t *to = m.copy + row / CUDA_SCREEN_TILE * m.depths * CUDA_SCREEN_TILE * CUDA_SCREEN_TILE +
                  at * CUDA_SCREEN_TILE + ((lane / 4) ^ (at % 8)) * 16 + lane % 4 * 4;
-    uint32_t most = 0;
+    uint32_t max_bits = 0;
     for (int k = 0; k < m.depths && is_there; k++) {
         const four f = load_four(m.weight, row, k * CUDA_SCREEN_TILE + 4 * lane);
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            most = max(most, __float_as_uint(fabsf(f.w[i])));
+            max_bits = max(max_bits, __float_as_uint(fabsf(f.w[i])));
     }
-    most = __reduce_max_sync(~0u, most);
-    const bool is_finite = most < 0x7f800000u;
-    const float step = fmaxf((float)((double)__uint_as_float(most) / 127 * kMakeFloatUp),
+    max_bits = __reduce_max_sync(~0u, max_bits);
+    const bool is_finite = max_bits < 0x7f800000u;
+    const float step = fmaxf((float)((double)__uint_as_float(max_bits) / 127 * kMakeFloatUp),
                              GUMBEL_SCREEN_STEP_MIN);
     const float inverse = 1.0f / step;
     double error = 0.0, size = 0.0, weight = 0.0;
@@ -140,7 +140,7 @@ __device__ __forceinline__ bool row_holds(const cuda_screen_build &m, int64_t ro
     const int at = operand_row((int)(row % CUDA_SCREEN_TILE));
     const int8_t *tiles =
         m.copy + row / CUDA_SCREEN_TILE * m.depths * CUDA_SCREEN_TILE * CUDA_SCREEN_TILE;
-    double error = 0.0, size = 0.0, weight = 0.0, most = 0.0;
+    double error = 0.0, size = 0.0, weight = 0.0, max_residual = 0.0;
     bool is_finite = true;
     for (int64_t i = threadIdx.x % 32; i < t.cols; i += 32) {
         const int in = (int)(i % CUDA_SCREEN_TILE);
@@ -153,9 +153,9 @@ __device__ __forceinline__ bool row_holds(const cuda_screen_build &m, int64_t ro
         error += residual * residual;
         size += q * q;
         weight += w * w;
-        most = fmax(most, fabs(residual));
+        max_residual = fmax(max_residual, fabs(residual));
     }
-    const bool entries_hold = !__any_sync(~0u, most > (double)GUMBEL_SCREEN_ENTRY);
+    const bool entries_hold = !__any_sync(~0u, max_residual > (double)GUMBEL_SCREEN_ENTRY);
     if (__any_sync(~0u, !is_finite))
         return isnan(step);
     error = sqrt(add_over_warp(error));

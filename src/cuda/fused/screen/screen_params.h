@@ -14,7 +14,7 @@
 #include "cuda/policy/screen_policy.h"
 
 typedef struct cuda_screen_params {
-    cuda_params call; /* its tag is that of all launches of the call except the full pass */
+    cuda_params call; /* its tag is common to all launches of the call except the full pass */
     const gumbel_screen_header *header;
     const gumbel_screen_block *bounds;
     const float *steps;
@@ -25,7 +25,7 @@ typedef struct cuda_screen_params {
     double gamma;
     int8_t *planes; /* [depths][width][128], in the swizzle of the copy */
     gumbel_screen_hidden_error
-        *reaches; /* [width / 2]; unit NaN: the full pass must draw this row */
+        *hidden_errors; /* [width / 2]; unit NaN: the full pass must draw this row */
     cuda_screen_state *state;
     cuda_screen_entry *entries; /* [CUDA_SCREEN_GROUPS][CUDA_SCREEN_GROUP_CANDIDATES_MAX] */
     uint16_t

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the end of a draw with a screen for truncated rows: truncates each row, draws from it and
- *        computes its other outputs, from the scored tokens, which include all that can matter. A
- *        row with too many of these is a fallback row; all rows are if the screen does not
- *        determine the call.
+ * WHAT   the last kernel of a draw with a screen for truncated rows: truncates each row, draws from
+ *        it and computes its other outputs, from the scored tokens, which include all tokens that
+ *        can affect the outputs. A row with too many scored tokens is a fallback row; all rows are
+ *        fallback rows if the screen does not determine the call.
  * COST   some 8 us of a CTA (shortlist.cuh).
  * MAP    one CTA a row, one or two tokens a thread.
  * SMEM   that of truncated_shared.cuh.
@@ -40,7 +40,7 @@ __device__ __forceinline__ void load_row_params(const gumbel_problem &q, int64_t
 /* Counters and scored tokens of row b; the loads are independent of each other. */
 struct row_tokens {
     uint2 tokens[kEach];
-    uint64_t counts, least;
+    uint64_t counts, min_word; /* words of the row's counters and of the first threshold */
     uint32_t needs_full_pass;
 
     __device__ __forceinline__ row_tokens(const cuda_screen_rows &p, int64_t b)
@@ -49,7 +49,7 @@ struct row_tokens {
         const uint64_t *words = &p.row_thresholds[CUDA_THRESHOLD_WORDS * b];
         needs_full_pass = __ldcg(&p.state->again);
         counts = load_threshold(&words[CUDA_TRUNCATED_COUNTS]);
-        least = load_threshold(&words[CUDA_TRUNCATED_FIRST_THRESHOLD]);
+        min_word = load_threshold(&words[CUDA_TRUNCATED_FIRST_THRESHOLD]);
 #pragma unroll
         for (int i = 0; i < kEach; i++)
             tokens[i] = __ldcg((const uint2 *)(exact + i * kThreads));
@@ -57,13 +57,13 @@ struct row_tokens {
     __device__ __forceinline__ uint32_t scored_count() const { return (uint32_t)(counts >> 32); }
 };
 
-/* Appends the tokens that may matter to the list, and returns whether one is infinite; for all
+/* Appends the tokens that may be kept to the list, and returns whether one is infinite; for all
  * threads, after a barrier; ends with one. */
 __device__ __forceinline__ bool load_tokens(const cuda_screen_rows &p,
                                             const row_tokens &tokens_found)
 {
-    const float least = tokens_found.least >> THRESHOLD_BITS == p.tag
-                            ? unpack_threshold(tokens_found.least)
+    const float min_logit = tokens_found.min_word >> THRESHOLD_BITS == p.tag
+                            ? unpack_threshold(tokens_found.min_word)
                             : -INFINITY;
     const truncated_row &row = shared_state().row;
     const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
@@ -72,7 +72,7 @@ __device__ __forceinline__ bool load_tokens(const cuda_screen_rows &p,
     for (int i = 0; i < kEach; i++) {
         const float logit = __uint_as_float(tokens_found.tokens[i].x);
         const float y = scale_logit(shared_state().call, logit);
-        if (threadIdx.x + i * kThreads >= tokens_found.scored_count() || logit < least)
+        if (threadIdx.x + i * kThreads >= tokens_found.scored_count() || logit < min_logit)
             continue;
         infinite |= !(values.to_z(y) < INFINITY);
         if (isnan(values.to_z(y))) /* of weights that changed since the screen was made */

@@ -37,19 +37,19 @@ template <class call> __device__ __forceinline__ void split_row(const call &s)
             own.clear();
         return;
     }
-    gumbel_screen_hidden_error reach = {};
+    gumbel_screen_hidden_error hidden_error = {};
     if (threadIdx.x < kSplitThreads) {
         if (call::sampled && s.spread_hidden)
             own.copy_for_full_pass();
-        reach = own.split_hidden();
+        hidden_error = own.split_hidden();
     } else
         own.check_header();
     __syncthreads();
     if (threadIdx.x > 0)
         return;
     if (!shared.fits)
-        reach.unit = __uint_as_float(0x7fc00000);
-    s.reaches[row] = reach;
+        hidden_error.unit = __uint_as_float(0x7fc00000);
+    s.hidden_errors[row] = hidden_error;
 }
 
 } // namespace

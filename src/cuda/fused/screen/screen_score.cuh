@@ -41,8 +41,8 @@ struct score_shared {
     /* Truncated rows only: */
     cuda_screen_entry queue[kQueue]; /* tokens to score; `unused`: index of the score */
     int queued;
-    int counts[kGroup];  /* of tokens listed of each row */
-    float least[kGroup]; /* lower bounds from the first pass of scoring */
+    int counts[kGroup];       /* of tokens listed of each row */
+    float min_logits[kGroup]; /* lower bounds from the first pass of scoring */
 };
 static_assert((64 - kScoreRows) * 128 <= kGroup * 2 * CUDA_SCREEN_SEGMENT,
               "a wgmma of 64 rows stays inside the ring");
@@ -97,8 +97,9 @@ template <bool half, class call> class screen_scorer
             __syncthreads();
             queued = shared.queued;
             __syncthreads(); /* all threads have read the count before more are queued */
-            const int least = from + turn < listed ? kScoreRows : 1; /* the last turn scores all */
-            while (queued >= least)
+            const int min_queued =
+                from + turn < listed ? kScoreRows : 1; /* the last turn scores all */
+            while (queued >= min_queued)
                 queued = score_queued(queued);
         }
     }
@@ -114,7 +115,7 @@ template <bool half, class call> class screen_scorer
         const uint4 raw = __ldcg((const uint4 *)&s.listed[row * s.listed_stride + at]);
         const float upper = __uint_as_float(raw.x), lower = __uint_as_float(raw.y);
         const bool is_first = lower >= shared.thresholds[column];
-        if (s.second_pass ? is_first || upper < shared.least[column] : !is_first)
+        if (s.second_pass ? is_first || upper < shared.min_logits[column] : !is_first)
             return;
         const uint32_t place = atomicAdd(scored_of_row(s, row), 1u);
         if (place < CUDA_SCREEN_EXACT_MAX) /* otherwise the row is a fallback row */
@@ -323,11 +324,12 @@ __device__ __forceinline__ void finish_group(const call &s, score_shared &shared
         write_best(s.call, i);
 }
 
-/* Computes for each row a value that as many tokens reach as matter, from the scores of the first
- * pass; for all warps. One CTA of the group publishes the values. Ends with a barrier. */
+/* Computes a threshold of each row from the logits of the first pass: a value that at least k
+ * tokens reach, where k is the row's CUDA_TRUNCATED_RANK. For all warps; one CTA of the group
+ * publishes the values. Ends with a barrier. */
 template <class call>
-__device__ __forceinline__ void find_least_logits(const call &s, score_shared &shared, int group,
-                                                  bool publishes)
+__device__ __forceinline__ void find_min_logits(const call &s, score_shared &shared, int group,
+                                                bool publishes)
 {
     constexpr int each = 8; /* tokens a lane reads: more would only raise the bound */
     const int lane = threadIdx.x % 32;
@@ -349,21 +351,22 @@ __device__ __forceinline__ void find_least_logits(const call &s, score_shared &s
 #pragma unroll 1
         while (low < high) {
             const uint32_t middle = high - (high - low) / 2;
-            uint32_t reach = 0;
+            uint32_t count_above = 0;
 #pragma unroll
             for (int k = 0; k < each; k++)
-                reach += keys[k] >= middle;
-            reach = __reduce_add_sync(~0u, reach);
-            low = reach >= rank ? middle : low;
-            high = reach >= rank ? high : middle - 1;
+                count_above += keys[k] >= middle;
+            count_above = __reduce_add_sync(~0u, count_above);
+            low = count_above >= rank ? middle : low;
+            high = count_above >= rank ? high : middle - 1;
         }
-        const float least = low > 0 ? fmaxf(bound_below(ordered_float(low)), shared.thresholds[i])
+        const float min_logit = low > 0
+                                    ? fmaxf(bound_below(ordered_float(low)), shared.thresholds[i])
                                     : shared.thresholds[i];
         if (lane == 0) {
-            shared.least[i] = least;
+            shared.min_logits[i] = min_logit;
             if (publishes)
                 *truncation_word(s, row, CUDA_TRUNCATED_FIRST_THRESHOLD) =
-                    s.call.tag << THRESHOLD_BITS | pack_threshold(least);
+                    s.call.tag << THRESHOLD_BITS | pack_threshold(min_logit);
         }
     }
     __syncthreads();
@@ -392,12 +395,11 @@ template <bool half, class call> __device__ __forceinline__ void run_scoring(con
     const screen_scorer<half, call> own(s, shared, ring, group);
     if (call::truncates) {
         if (s.second_pass)
-            find_least_logits(s, shared, group, member == 0);
+            find_min_logits(s, shared, group, member == 0);
         own.score_truncated(member, members);
         return;
     }
-    own.score_all(member, members,
-                  (int)min(all, (uint32_t)CUDA_SCREEN_GROUP_CANDIDATES(list_max)));
+    own.score_all(member, members, (int)min(all, (uint32_t)CUDA_SCREEN_GROUP_CANDIDATES(list_max)));
     finish_group(s, shared, group);
 }
 

@@ -175,7 +175,7 @@ template <int n, class call> class screen_server
     __device__ __forceinline__ void list_candidates(uint32_t count, uint32_t first) const
     {
         constexpr int shift = 16; /* of a candidate's place among those of its row, from 1 on */
-        const uint32_t most = list_capacity(s);
+        const uint32_t capacity = list_capacity(s);
         for (uint32_t k = thread; k < count; k += call::servers) {
             screen_candidate &candidate = shared.candidates[k];
             const uint32_t row = candidate.place & 0xff;
@@ -192,7 +192,7 @@ template <int n, class call> class screen_server
             if (place == 0)
                 continue;
             const uint32_t at = shared.listed[row] + place - 1;
-            if (at < most)
+            if (at < capacity)
                 s.listed[row * s.listed_stride + at] = {candidate.upper, candidate.lower,
                                                         first + (candidate.place >> 8 & 0xff), 0};
             else
@@ -365,7 +365,7 @@ template <int n, class call> class screen_server
     {
         const bool draws = shared.draws_row(thread);
         gumbel_screen_block blocks[kTileBlocks];
-        float reaches[kTileBlocks];
+        float noise_bounds[kTileBlocks];
         if (draws) {
             draw_block words[kTileBlocks];
             copy_allowed(s, shared, thread, first_token_of(tile));
@@ -374,14 +374,14 @@ template <int n, class call> class screen_server
                 words_of_tile(s, shared, thread, first_token_of(tile), words);
 #pragma unroll
             for (int b = 0; b < kTileBlocks; b++)
-                reaches[b] =
+                noise_bounds[b] =
                     call::truncates ? 0.0f : draw_reach(shared.draws[thread].greedy, words[b].r);
         }
         sm90_wait_cycles(ended, backoff);
         if (draws) {
             raise_to_shared(s, shared, thread, load_threshold(shared_threshold(s, thread)));
             wait_allowed(s);
-            set_filters(s, shared, thread, reaches, blocks);
+            set_filters(s, shared, thread, noise_bounds, blocks);
         }
     }
 
@@ -402,7 +402,7 @@ template <int n, class call> class screen_server
         }
         ptx_named_barrier<3, SM90_SERVE_THREADS>();
         const uint32_t count = min(shared.survivor_count, shared.survivor_capacity);
-        const uint32_t most =
+        const uint32_t capacity =
             CUDA_SCREEN_GROUP_CANDIDATES(min(max(s.header->list_max, 1), GUMBEL_SCREEN_LIST_MAX));
         for (uint32_t k = thread; k < count; k += call::servers) {
             const screen_survivor own = shared.survivors[k];
@@ -410,7 +410,7 @@ template <int n, class call> class screen_server
                 continue;
             const uint32_t group = own.row / CUDA_SCREEN_GROUP;
             const uint32_t at = atomicAdd(&s.state->listed[group], 1);
-            if (at < most) {
+            if (at < capacity) {
                 s.entries[group * CUDA_SCREEN_GROUP_CANDIDATES_MAX + at] = {own.upper, own.token,
                                                                             own.row, 0};
                 screen_fetch(weights_of(own.token), 2 * (uint32_t)s.call.problem.hidden_size);

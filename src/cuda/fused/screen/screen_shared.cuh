@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shared memory of a draw with a screen beside its ring of stages, for a product of n columns, two
- * for each of n / 2 rows of the batch; thresholds and filters of those rows.
+ * Shared memory of a draw with a screen, in addition to its ring of stages, and the thresholds and
+ * filters of rows. A product of n columns serves n / 2 rows of the batch, two columns each.
  *
  * A threshold is a lower bound on the row's winning score; for truncated rows, on the logits of the
- * tokens that matter. The filter of a row and block of 64 tokens holds the width of the intervals
- * of logits, and the upper bound that a token must reach to come to the threshold with the noise of
- * its block.
+ * tokens that can affect the outputs. The filter of a row and a block of 64 tokens holds the width
+ * of the logits' intervals, and the upper bound that a logit must reach so that the score can reach
+ * the threshold with the largest noise of the block.
  */
 #ifndef GUMBEL_CUDA_SCREEN_SHARED_CUH
 #define GUMBEL_CUDA_SCREEN_SHARED_CUH
@@ -24,7 +24,7 @@ constexpr int kScreenTries = 8; /* how often a tile with too many candidates is 
 
 /* The filter of a block's tokens. */
 struct screen_filter {
-    float least; /* least upper bound that passes, finite; +inf if there is nothing to draw */
+    float min_upper; /* least upper bound that passes, finite; +inf if there is nothing to draw */
     float width;
 };
 
@@ -61,7 +61,7 @@ template <int n> struct screen_shared {
     /* Lower bounds, in the first tile, of each block's token of most noise. */
     float noisiest_bounds[kTileBlocks][rows];
     sm90_draw draws[rows];
-    gumbel_screen_hidden_error reaches[rows];
+    gumbel_screen_hidden_error hidden_errors[rows];
     uint32_t candidate_count, survivor_count;
     uint32_t needs_full_pass; /* 1: the full pass must draw this call */
     uint32_t skips_screen;    /* 1: known from the start, by a row of the batch */
@@ -72,7 +72,7 @@ template <int n> struct screen_shared {
     uint32_t allowed[kTileBlocks][rows][2]; /* bits of the tokens that the row's mask allows */
     const int32_t *masks[rows];             /* NULL: none */
     /* Truncated rows only: */
-    int ranks[rows];       /* number of first tokens that matter */
+    int ranks[rows];       /* number of leading tokens that can affect the outputs */
     uint32_t listed[rows]; /* tokens of the tile that are listed; then the index of the first */
     uint32_t stop_raising; /* 1: screen_raise_thresholds() returns */
 
@@ -110,8 +110,8 @@ template <int n> struct screen_shared {
                 filters[b][i] = {INFINITY, 0.0f};
             if (i >= s.draws || !s.is_live(i))
                 continue;
-            reaches[i] = s.reaches[i];
-            units[i] = reaches[i].unit;
+            hidden_errors[i] = s.hidden_errors[i];
+            units[i] = hidden_errors[i].unit;
             if (isnan(units[i])) {
                 skips_screen = 1;
                 continue;
@@ -131,7 +131,7 @@ template <int n> struct screen_shared {
         }
     }
 
-    /* The number of first tokens that determine a row wholly; 0 if there are too many. */
+    /* The number of leading tokens that determine a row's outputs; 0 if there are too many. */
     static __device__ __noinline__ int rank_of(const cuda_params &p, int row)
     {
         const int rank = row_bound_of(p, row).rank;
@@ -241,17 +241,18 @@ template <class call> __device__ __forceinline__ void wait_allowed(const call &)
  * error bounds. */
 template <int n, class call>
 __device__ __forceinline__ void set_filters(const call &s, screen_shared<n> &shared, int i,
-                                            const float (&reaches)[kTileBlocks],
+                                            const float (&noise_bounds)[kTileBlocks],
                                             const gumbel_screen_block (&blocks)[kTileBlocks])
 {
     const float unit = draw_bound_unit(s.call.problem.scale * shared.draws[i].inverse_temperature);
 #pragma unroll
     for (int b = 0; b < kTileBlocks; b++) {
-        const float least = call::truncates ? shared.thresholds[i]
-                                            : draw_bound(shared.thresholds[i], reaches[b], unit);
+        const float min_upper = call::truncates
+                                    ? shared.thresholds[i]
+                                    : draw_bound(shared.thresholds[i], noise_bounds[b], unit);
         const bool any = !call::masked || (shared.allowed[b][i][0] | shared.allowed[b][i][1]) != 0;
-        shared.filters[b][i] = {any ? fminf(fmaxf(least, -FLT_MAX), FLT_MAX) : INFINITY,
-                                gumbel_screen_error_width(&shared.reaches[i], &blocks[b])};
+        shared.filters[b][i] = {any ? fminf(fmaxf(min_upper, -FLT_MAX), FLT_MAX) : INFINITY,
+                                gumbel_screen_error_width(&shared.hidden_errors[i], &blocks[b])};
     }
 }
 

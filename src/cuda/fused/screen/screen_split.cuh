@@ -2,7 +2,8 @@
  *
  * Splits a hidden state into two planes of bytes, and computes the terms that the split adds to the
  * error bounds (docs/maths.md, section 14). A CTA splits a row, in four passes over it. Outliers
- * are elements above a limit. Any limit gives a valid bound; the best of three limits is used.
+ * are elements above a limit. Any limit gives a valid bound; the least bound of three limits is
+ * used.
  */
 #ifndef GUMBEL_CUDA_SCREEN_SPLIT_CUH
 #define GUMBEL_CUDA_SCREEN_SPLIT_CUH
@@ -45,7 +46,7 @@ __device__ __forceinline__ bool is_screen_of(const gumbel_screen_header &h, cons
 /* Partial sums of the CTA's warps, and whether the screen belongs to the head. */
 struct split_shared {
     double parts[5][kSplitWarps];
-    uint32_t most[kSplitWarps];
+    uint32_t max_bits[kSplitWarps];
     uint32_t fits;
 };
 
@@ -74,50 +75,50 @@ template <class call> class row_split
     __device__ __forceinline__ gumbel_screen_hidden_error split_hidden() const
     {
         const float weight = s.header->weight, error = s.header->error;
-        gumbel_screen_hidden_error reach = {__uint_as_float(0x7fc00000), 0, 0, 0, 0};
-        uint32_t most = 0;
+        gumbel_screen_hidden_error hidden_error = {__uint_as_float(0x7fc00000), 0, 0, 0, 0};
+        uint32_t max_bits = 0;
         double square[1] = {0.0};
         each([&](int, const float(&h)[8]) {
 #pragma unroll
             for (int i = 0; i < 8; i++) {
-                most = max(most, __float_as_uint(fabsf(h[i])));
+                max_bits = max(max_bits, __float_as_uint(fabsf(h[i])));
                 square[0] += (double)h[i] * (double)h[i];
             }
         });
-        most = __reduce_max_sync(~0u, most);
+        max_bits = __reduce_max_sync(~0u, max_bits);
         if (threadIdx.x % 32 == 0)
-            shared.most[threadIdx.x / 32] = most;
+            shared.max_bits[threadIdx.x / 32] = max_bits;
         sum_over_cta(square);
         for (int i = 0; i < kSplitWarps; i++)
-            most = max(most, shared.most[i]);
+            max_bits = max(max_bits, shared.max_bits[i]);
         const double norm = sqrt(square[0]) * kUp;
-        if (most >= 0x7f800000u || !(norm < GUMBEL_SCREEN_HIDDEN_MAX) ||
+        if (max_bits >= 0x7f800000u || !(norm < GUMBEL_SCREEN_HIDDEN_MAX) ||
             !(norm * (double)weight < GUMBEL_SCREEN_LOGIT_MAX)) {
             clear();
-            return reach;
+            return hidden_error;
         }
-        reach.unit = (float)((double)__uint_as_float(most) / (256 * 127) * kFloatUp);
-        reach.unit = fmaxf(reach.unit, 0x1p-100f);
-        reach.path = (float)(s.gamma * norm * kFloatUp);
+        hidden_error.unit = (float)((double)__uint_as_float(max_bits) / (256 * 127) * kFloatUp);
+        hidden_error.unit = fmaxf(hidden_error.unit, 0x1p-100f);
+        hidden_error.rounding = (float)(s.gamma * norm * kFloatUp);
         const double entry = fmin((double)GUMBEL_SCREEN_ENTRY, (double)error);
-        double best = INFINITY, rest = norm;
+        double best = INFINITY, inlier_norm = norm;
         for (int step = 0; step < 3; step++) {
-            const float limit = error > 0.0f ? (float)(2 * rest * entry / error) : INFINITY;
+            const float limit = error > 0.0f ? (float)(2 * inlier_norm * entry / error) : INFINITY;
             double sums[2] = {};
             if (step == 0)
-                reach.grain = split_all(limit, (double)reach.unit, sums);
+                hidden_error.residual = split_all(limit, (double)hidden_error.unit, sums);
             else {
                 each([&](int, const float(&h)[8]) { split_outliers(h, limit, sums); });
                 sum_over_cta(sums);
             }
-            rest = sqrt(sums[1]) * kUp;
-            if (entry * sums[0] + (double)error * rest < best) {
-                best = entry * sums[0] + (double)error * rest;
-                reach.outliers = float_above(sums[0]);
-                reach.rest = float_above(rest);
+            inlier_norm = sqrt(sums[1]) * kUp;
+            if (entry * sums[0] + (double)error * inlier_norm < best) {
+                best = entry * sums[0] + (double)error * inlier_norm;
+                hidden_error.outlier_sum = float_above(sums[0]);
+                hidden_error.inlier_norm = float_above(inlier_norm);
             }
         }
-        return reach;
+        return hidden_error;
     }
 
     /* Copies the row to spread_hidden, which the full pass reads. */
@@ -147,7 +148,8 @@ template <class call> class row_split
 
     /* Writes the planes, computes the sums of split_outliers(), and returns the rounding error of
      * the split. */
-    __device__ __forceinline__ float split_all(float limit, double unit, double (&sorted)[2]) const
+    __device__ __forceinline__ float split_all(float limit, double unit,
+                                               double (&outlier_sums)[2]) const
     {
         double sums[5] = {};
         each([&](int vector, const float(&h)[8]) {
@@ -156,8 +158,8 @@ template <class call> class row_split
         });
         clear_behind();
         sum_over_cta(sums);
-        sorted[0] = sums[0];
-        sorted[1] = sums[1];
+        outlier_sums[0] = sums[0];
+        outlier_sums[1] = sums[1];
         const double steps = 256 * sqrt(sums[3]) + sqrt(sums[4]);
         return float_above(sqrt(sums[2]) + 0x1p-21 * unit * steps);
     }

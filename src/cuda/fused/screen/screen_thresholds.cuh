@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Thresholds of truncated rows: a value that as many lower bounds of logits reach as first tokens
- * matter. A CTA stores for each tile its maximum, the largest lower bound; maxima are of different
- * tokens, so that k maxima stand for k tokens. One warp for each row reads the maxima stored so
- * far, all the while (row_bound.cuh), and raises the row's shared threshold.
+ * Thresholds of truncated rows. A row's threshold is a value that the lower bounds of at least k
+ * logits reach, where k is the number of leading tokens that can affect the outputs. A CTA stores
+ * the largest lower bound of each tile. Maxima of different tiles belong to different tokens, so
+ * the k-th largest maximum is such a value. One warp for each row repeatedly reads the maxima
+ * stored so far (row_bound.cuh), and raises the row's shared threshold.
  *
  * Without a threshold all tokens of a CTA's first tile would pass. The consumer that has this tile
  * therefore stores its maxima and waits for the first shared threshold, which the first wave of

@@ -216,7 +216,7 @@ template <int n, class call> class bound_server
         const gumbel_problem &q = p.problem;
         const gumbel_history &h = q.history;
         const int64_t first = q.first_token + tile * CUDA_SM90_TILE;
-        if (q.request & GUMBEL_FEATURE_MASK)
+        if (q.features & GUMBEL_FEATURE_MASK)
             load_words(shared.masks_of_consumer(consumer), first, q.first_token + q.vocab,
                        [&](int64_t b) {
                            const int32_t *mask = gumbel_problem_mask(&q, b);

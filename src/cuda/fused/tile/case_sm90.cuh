@@ -91,7 +91,7 @@ struct sm90_spread_call : sm90_call<CUDA_SM90_PLAIN> {
     }
     __device__ __forceinline__ bool allows_token(int column, uint32_t token) const
     {
-        return !(problem.request & GUMBEL_FEATURE_MASK) ||
+        return !(problem.features & GUMBEL_FEATURE_MASK) ||
                gumbel_problem_mask(&problem, row_of(column))[token / 32] >> (token % 32) & 1;
     }
 };

@@ -236,7 +236,7 @@ __device__ __forceinline__ float edit_token(int token, float y)
 __device__ __forceinline__ float list_quads(const row_blocks &blocks, int count, float min_z)
 {
     const cuda_truncated_params &p = shared_state().call;
-    const bool edits = p.problem.request & GUMBEL_FEATURE_TRANSFORMS;
+    const bool edits = p.problem.features & GUMBEL_FEATURE_TRANSFORMS;
     float largest = -INFINITY;
 #pragma unroll 1
     for (int base = 0; base < 4 * count; base += kThreads) {
@@ -271,7 +271,7 @@ __device__ __forceinline__ float list_reaching(const row_blocks &blocks, float m
     while (true) {
         gather_from_blocks(blocks, min_z, by_mask);
         __syncthreads();
-        if (!is_rare(x.quads > kShortlist) || by_mask || !(q.request & GUMBEL_FEATURE_MASK))
+        if (!is_rare(x.quads > kShortlist) || by_mask || !(q.features & GUMBEL_FEATURE_MASK))
             break;
         by_mask = true; /* a grammar may allow few of the tokens */
         __syncthreads();

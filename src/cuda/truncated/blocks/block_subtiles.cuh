@@ -83,7 +83,7 @@ __device__ __forceinline__ int place_of_quad_in_subtiles(int at)
 template <int ahead>
 __device__ __forceinline__ float list_subtiles(const row_blocks &blocks, int all, float min_z)
 {
-    const bool edits = shared_state().call.problem.request & GUMBEL_FEATURE_TRANSFORMS;
+    const bool edits = shared_state().call.problem.features & GUMBEL_FEATURE_TRANSFORMS;
     const float *row = stored_row(blocks.b);
     float largest = -INFINITY;
 #pragma unroll 1

@@ -385,7 +385,7 @@ __device__ __forceinline__ void find_tops(const row_blocks &blocks, int turn, lo
     }
     if (p.stored_subtiles)
         drop_unstored(loaded);
-    else if (is_rare(p.problem.request & GUMBEL_FEATURE_MASK))
+    else if (is_rare(p.problem.features & GUMBEL_FEATURE_MASK))
         loaded.maxima = loaded.unseen = drop_masked(blocks, turn, loaded.maxima);
     blocks.store_tops(turn, loaded, found);
 }

@@ -85,7 +85,7 @@ __device__ __forceinline__ found_tokens find_in_blocks(const row_blocks &blocks,
     const block_scratch &x = block_state();
     const cuda_truncated_params &p = shared_state().call;
     /* Edits may lower some tokens that reach a guess. */
-    bool lowered = (p.problem.request & GUMBEL_FEATURE_MASK) && !p.stored_subtiles;
+    bool lowered = (p.problem.features & GUMBEL_FEATURE_MASK) && !p.stored_subtiles;
     lowered |= shared_state().row.edits.act && !p.unseen_block_maxima;
     int count = max((int)count_guessed_blocks(x.required.target, lowered), 1);
     const int each = count / kWarps + kBestSpare;

@@ -285,7 +285,7 @@ __device__ __noinline__ void serve_by_passes(const cuda_truncated_params &p, sli
         if (writes)
             write_draw(p, r, b, at, best, rank);
     }
-    if (q.request & GUMBEL_FEATURE_TOP) {
+    if (q.features & GUMBEL_FEATURE_TOP) {
         cluster_kept_set_finder finder = {source, by_z, facts, by_z.to_value(largest)};
         int count = ok ? list_top(finder, values, survivors, out.num_top) : 0;
         if (leads_cluster())

@@ -207,7 +207,7 @@ __device__ __forceinline__ void edit_slice(const row_reader &reader, const slice
         scale_slice(reader, source);
     if (reader.row.edits.act)
         edit_seen(reader, source);
-    if (q.request & GUMBEL_FEATURE_MASK)
+    if (q.features & GUMBEL_FEATURE_MASK)
         mask_slice(source);
 }
 

@@ -88,7 +88,7 @@ __device__ __forceinline__ void serve_by_cluster(const cuda_truncated_params &p,
     gumbel_summary seen, raw = {};
     /* Processed rows and given tokens need tokens that other paths skip. */
     const bool all = p.processed || q.sampling.given.data;
-    const bool of_raw = q.request & GUMBEL_FEATURE_RAW,
+    const bool of_raw = q.features & GUMBEL_FEATURE_RAW,
                pivots = !all && can_serve_by_pivots(p, shared_state().row);
     if (of_raw || pivots)
         wait_for_cluster();

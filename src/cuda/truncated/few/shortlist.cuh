@@ -355,7 +355,7 @@ __device__ __forceinline__ void serve_shortlist(int64_t b, int count, const gumb
     r.lse = NAN;
     if (r.status != GUMBEL_ROW_OK)
         count = 0;
-    if (!needs_order(rules) && !needs_mass && !(q.request & GUMBEL_FEATURE_TOP)) {
+    if (!needs_order(rules) && !needs_mass && !(q.features & GUMBEL_FEATURE_TOP)) {
         draw_unordered(values, b, count, r);
         return;
     }
@@ -371,7 +371,7 @@ __device__ __forceinline__ void serve_shortlist(int64_t b, int count, const gumb
     if (needs_mass)
         set_result_mass(values, seen, raw, r);
     draw_in_order(values, b, count, r, samples, ranks);
-    if (q.request & GUMBEL_FEATURE_TOP)
+    if (q.features & GUMBEL_FEATURE_TOP)
         write_top_of_shortlist(values, r, b, count);
 }
 

@@ -94,7 +94,7 @@ struct row_reader {
             for (int i = 0; i < 4; i++)
                 l[i] = scaled.v[i];
         }
-        if (q.request & GUMBEL_FEATURE_TRANSFORMS)
+        if (q.features & GUMBEL_FEATURE_TRANSFORMS)
             edit_four(q, row.edits, token, end, l);
     }
 };

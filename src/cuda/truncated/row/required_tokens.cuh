@@ -62,7 +62,7 @@ __device__ __forceinline__ required_tokens find_required_tokens(const params &p,
                                                                 const truncated_row &row,
                                                                 bool greedy)
 {
-    bool top = p.problem.request & GUMBEL_FEATURE_TOP;
+    bool top = p.problem.features & GUMBEL_FEATURE_TOP;
     int64_t k = greedy ? 1 : row.rules.top_k;
     uint32_t target = (uint32_t)(top && p.output.num_top > k ? p.output.num_top : k);
     const bool by_k = k > 0 && (top || row.rules.last); /* all k tokens are required */

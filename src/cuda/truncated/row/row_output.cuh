@@ -297,7 +297,7 @@ __device__ __noinline__ void serve_row(const cuda_truncated_params &p, const Sou
         if (threadIdx.x < 32)
             write_draw(p, r, b, at, best, rank);
     }
-    if (q.request & GUMBEL_FEATURE_TOP) {
+    if (q.features & GUMBEL_FEATURE_TOP) {
         int count = ok ? list_top(source, x, values, facts.largest, survivors, out.num_top) : 0;
         write_top(p, x.top, r, b, count);
     }

@@ -111,7 +111,7 @@ __device__ __forceinline__ void set_draw(truncated_row &row, const gumbel_proble
 __device__ __forceinline__ void set_edits(truncated_row &row, const gumbel_problem &q, int64_t b)
 {
     row.edits = load_row_edits(q, b);
-    row.lists = (q.request & (GUMBEL_FEATURE_BANNED | GUMBEL_FEATURE_BIAS)) ||
+    row.lists = (q.features & (GUMBEL_FEATURE_BANNED | GUMBEL_FEATURE_BIAS)) ||
                 (row.edits.act && (!q.history.prompt || q.with_path));
 }
 
@@ -245,7 +245,7 @@ __device__ __noinline__ void sort_lists(const gumbel_problem &q, const truncated
     for (int i = threadIdx.x; i < kTruncatedTile / 32; i += kThreads)
         stage.banned[i] = stage.prompt[i] = 0;
     __syncthreads();
-    if (q.request & GUMBEL_FEATURE_BANNED)
+    if (q.features & GUMBEL_FEATURE_BANNED)
         each_listed(t.banned, list, begin,
                     [&](int place) { atomicOr(&stage.banned[place >> 5], 1u << (place & 31)); });
     if (row.edits.act && !q.history.prompt) {
@@ -272,7 +272,7 @@ __device__ __noinline__ void stage_tile(const cuda_truncated_params &p, const tr
         y[token - begin] = scale_logit(p, l);
     }
     __syncthreads();
-    if (q.request & GUMBEL_FEATURE_BIAS)
+    if (q.features & GUMBEL_FEATURE_BIAS)
         add_biases(q.transforms.bias, gumbel_problem_list_of_row(&q, b), begin, to, stage, y);
     for (int64_t token = from + threadIdx.x; token < to; token += kThreads) {
         int place = (int)(token - begin);

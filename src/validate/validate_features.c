@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "validate/validate_request.h"
+#include "validate/validate_features.h"
 
 #include "core/fail.h"
 #include "core/output.h"
@@ -76,16 +76,16 @@ static gumbel_status read_penalties(gumbel_problem *p, gumbel_error *error)
     int has_lists = t->prompt_tokens.offsets || t->output_tokens.offsets;
     if (t->history) {
         GUMBEL_REFUSE_IF(has_lists, error, "sampling.transforms.history",
-                         "penalties count a history or lists of tokens, not both");
+                         "penalties take a history or lists of tokens, not both");
         GUMBEL_FORWARD(gumbel_read_history(&p->history, t->history,
                                            gumbel_slot_count(&p->sampling.slots, p->batch),
                                            "sampling.transforms.history", error));
     }
     int penalties = t->repetition.data || t->frequency.data || t->presence.data;
     GUMBEL_REFUSE_IF(penalties && !t->history && !has_lists, error, "sampling.transforms.history",
-                     "penalties need a history or lists of tokens");
+                     "penalties require a history or lists of tokens");
     if (penalties)
-        p->request |= GUMBEL_FEATURE_PENALTIES;
+        p->features |= GUMBEL_FEATURE_PENALTIES;
     t->history = NULL;
     return GUMBEL_OK;
 }
@@ -104,13 +104,13 @@ static gumbel_status read_transforms(gumbel_problem *p, gumbel_error *error)
     GUMBEL_FORWARD(gumbel_check_lists(&t->banned, 0, "sampling.transforms.banned", error));
     GUMBEL_FORWARD(gumbel_check_lists(&t->bias, 1, "sampling.transforms.bias", error));
     if (t->mask.data)
-        p->request |= GUMBEL_FEATURE_MASK;
+        p->features |= GUMBEL_FEATURE_MASK;
     if (t->allowed.offsets)
-        p->request |= GUMBEL_FEATURE_ALLOWED;
+        p->features |= GUMBEL_FEATURE_ALLOWED;
     if (t->banned.offsets)
-        p->request |= GUMBEL_FEATURE_BANNED;
+        p->features |= GUMBEL_FEATURE_BANNED;
     if (t->bias.offsets)
-        p->request |= GUMBEL_FEATURE_BIAS;
+        p->features |= GUMBEL_FEATURE_BIAS;
     return read_penalties(p, error);
 }
 
@@ -124,13 +124,13 @@ static gumbel_status read_truncation(gumbel_problem *p, gumbel_error *error)
     READ_ROWS(t->top_k, "truncation.top_k");
     READ_ROWS(t->top_p, "truncation.top_p");
     GUMBEL_REFUSE_IF((int)t->order < 0 || t->order > GUMBEL_ORDER_JOINT_TEMPERATURE, error,
-                     "sampling.truncation.order", "order is %d, which no gumbel_order has",
+                     "sampling.truncation.order", "order is %d; it must be a gumbel_order",
                      (int)t->order);
     GUMBEL_REFUSE_IF((int)t->ties < 0 || t->ties > GUMBEL_TIES_EXACT, error,
-                     "sampling.truncation.ties", "ties is %d, which no gumbel_ties has",
+                     "sampling.truncation.ties", "ties is %d; it must be a gumbel_ties",
                      (int)t->ties);
     if (t->min_p.data || t->top_k.data || t->top_p.data)
-        p->request |= GUMBEL_FEATURE_TRUNCATION;
+        p->features |= GUMBEL_FEATURE_TRUNCATION;
     return GUMBEL_OK;
 }
 
@@ -168,8 +168,9 @@ static gumbel_status check_row_range(const gumbel_problem *p, const gumbel_row_f
         if (!(value >= allowed->low && value <= allowed->high)) {
             char field[64];
             snprintf(field, sizeof field, "sampling.%s[%" PRId64 "]", allowed->name, place);
-            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field, "it is %s; it must be %s",
-                               gumbel_format_float(value).text, allowed->text);
+            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field,
+                               "the value is %s; it must be %s", gumbel_format_float(value).text,
+                               allowed->text);
         }
     }
     return GUMBEL_OK;
@@ -213,7 +214,7 @@ static gumbel_status check_host_truncation(const gumbel_problem *p, gumbel_error
         if (k < 0) {
             char field[64];
             snprintf(field, sizeof field, "sampling.truncation.top_k[%" PRId64 "]", place);
-            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field, "it is %d; it must be >= 0",
+            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field, "top_k is %d; it must be >= 0",
                                (int)k);
         }
     }
