@@ -88,9 +88,8 @@ static json_t *to_json(const gumbel_device *device, const gumbel_device_info *in
 
 static const struct argument accepted[] = {{0}};
 const struct command_line info_line = {
-    .doc =
-        "Show the version, processor, instruction sets and devices, and the kernel variants "
-        "(rungs) that serve common calls.",
+    .doc = "Show the version, processor, instruction sets and devices, and the kernel variants "
+           "(rungs) that serve common calls.",
     .arguments = accepted,
     .examples = "  $ gumbel info\n"
                 "  $ gumbel info --device cuda:0 --json\n"};

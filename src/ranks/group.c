@@ -208,7 +208,7 @@ static gumbel_status exchange_shards(gumbel_group *group, const open_message *ow
             return gumbel_fail(
                 error, GUMBEL_ERROR_GROUP, "transport",
                 "expected rank %d, but rank %d answered; all ranks must use one version "
-                               "of libgumbel and open the group with distinct ranks",
+                "of libgumbel and open the group with distinct ranks",
                 (int)r, (int)all[r].rank);
         if (all[r].status != GUMBEL_OK)
             return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "rank %d: %s", (int)r,

@@ -132,7 +132,8 @@ static void tree_drafts_match_plain_texts(void **state)
         draft_stats chain = assert_drafted_texts_match(target, small, &o, &expected, 4, 0);
         for (int32_t siblings = 1; siblings <= DRAFT_SIBLINGS_MAX;
              siblings += TEST_SANITIZED ? DRAFT_SIBLINGS_MAX - 1 : siblings + 1) {
-            draft_stats tree = assert_drafted_texts_match(target, small, &o, &expected, 4, siblings);
+            draft_stats tree =
+                assert_drafted_texts_match(target, small, &o, &expected, 4, siblings);
             assert_true(tree.cycles <= chain.cycles);
             assert_true(tree.rows > tree.cycles * (1 + siblings));
         }

@@ -37,14 +37,13 @@ static void print_row(const screened_draw *d, int64_t row, int32_t token)
                        (double)entries[i].upper);
             found |= entries[i].token == (uint32_t)token;
         }
-    printf(
-        "  row %lld: %d candidates of %u listed, the token is %s; again %u, ended %llu; "
+    printf("  row %lld: %d candidates of %u listed, the token is %s; again %u, ended %llu; "
            "hidden error: "
-        "unit %g, outlier_sum %g, inlier_norm %g, residual %g, rounding %g\n",
-        (long long)row, of_row, listed, found ? "among them" : "NOT among them", d->state.again,
-        (unsigned long long)d->state.ended, (double)hidden_error.unit,
-        (double)hidden_error.outlier_sum, (double)hidden_error.inlier_norm,
-        (double)hidden_error.residual, (double)hidden_error.rounding);
+           "unit %g, outlier_sum %g, inlier_norm %g, residual %g, rounding %g\n",
+           (long long)row, of_row, listed, found ? "among them" : "NOT among them", d->state.again,
+           (unsigned long long)d->state.ended, (double)hidden_error.unit,
+           (double)hidden_error.outlier_sum, (double)hidden_error.inlier_norm,
+           (double)hidden_error.residual, (double)hidden_error.rounding);
     free(entries);
 }
 

@@ -27,7 +27,7 @@ void exchange_body(const void *argument)
 } // namespace
 
 void emulate_request_rows(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random,
-                            const char *what)
+                          const char *what)
 {
     run_ctas(body<gumbel_request_rows>, &p, {ctas, 1, CUDA_EXCHANGE_THREADS, 0, memories}, random,
              what);

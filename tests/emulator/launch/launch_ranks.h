@@ -11,7 +11,7 @@
 
 /* Each by `ctas` CTAs; other arguments as in launch_step.h. */
 void emulate_request_rows(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random,
-                            const char *what);
+                          const char *what);
 void emulate_scatter_rows(const gumbel_gathered_rows &p, int64_t ctas, uint64_t *random,
                           const char *what);
 

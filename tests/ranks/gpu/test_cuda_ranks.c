@@ -33,7 +33,7 @@ typedef struct shared_call {
     int one_absent; /* the last rank makes no second call, or its host collectives fail */
     int64_t timeout_ms;
     _Atomic int wrong, served;
-    _Atomic int refused;                 /* ranks whose group does not support the request */
+    _Atomic int refused;                /* ranks whose group does not support the request */
     _Atomic int turns[RANKS_MAX];       /* the current draw of each rank */
     _Atomic rank_step steps[RANKS_MAX]; /* the current step of that draw */
 } shared_call;

@@ -63,8 +63,8 @@ __device__ __forceinline__ bool load_tokens(const cuda_screen_rows &p,
                                             const row_tokens &tokens_found)
 {
     const float min_logit = tokens_found.min_word >> THRESHOLD_BITS == p.tag
-                            ? unpack_threshold(tokens_found.min_word)
-                            : -INFINITY;
+                                ? unpack_threshold(tokens_found.min_word)
+                                : -INFINITY;
     const truncated_row &row = shared_state().row;
     const logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     bool infinite = false;
