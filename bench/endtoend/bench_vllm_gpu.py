@@ -60,6 +60,11 @@ class Bench:
         self.engines, self.head = [], {}
         self.lists, self.faults = {}, []
 
+    @property
+    def measured(self):
+        """Whether there is any point."""
+        return any(points for name, points in self.lists.items() if name != "skipped")
+
     def seconds_left(self):
         return self.options.seconds - (time.time() - self.begin)
 
@@ -85,7 +90,7 @@ class Bench:
         self.log("skipped: " + ", ".join(str(value) for value in entry.values()))
 
     def write(self):
-        if self.options.json:
+        if self.options.json and self.measured:
             write_json(self.options.json, merge(self.options.json, self.head, self.lists))
 
     # ------------------------------------------------------------------------------- engines ----
@@ -110,6 +115,7 @@ class Bench:
         for engine in list(self.engines):
             try:
                 engine.wait_for_start(until - time.time())
+                self.head["versions"]["vllm"] = engine.about["vllm"]
                 self.log(f"{engine.name}: started, {engine.about}")
             except EngineError as error:
                 self.drop(engine, "start", self.place(runner=engine.runner), error)
@@ -132,9 +138,7 @@ class Bench:
             "commit": self.options.commit,
             "date": datetime.date.today().isoformat(),
             **machine(self.options.device),
-            "tokens": self.options.tokens,
             "prompt": PROMPT,
-            "rounds": self.options.rounds,
             "models": {name: vars(shape) for name, shape in SHAPES.items()},
             "logit_deviation": LOGIT_DEVIATION,
             "request_parameters": KINDS,
@@ -150,7 +154,7 @@ class Bench:
         self.skip(name, {**place, "engine": engine.kind}, lines[-1][:200])
         print(error, *engine.last_log_lines(), sep="\n", file=sys.stderr)
         self.engines.remove(engine)
-        engine.end()
+        engine.end(2)
         self.faults.append(f"{engine.name} failed")
 
     def end(self):
@@ -161,9 +165,9 @@ class Bench:
             for line in engine.plugin_log_lines():
                 print(f"{engine.name}: {line}")
 
-    def run_command(self, engine, command, limit=MOST, **arguments):
+    def run_command(self, engine, command, limit=None, **arguments):
         try:
-            limit = min(limit, max(5, self.seconds_left() + 10))
+            limit = min(limit or MOST, max(5, self.seconds_left() + 10))
             return engine.run(command, limit, **arguments)
         except EngineError as error:
             error.engine = engine
@@ -198,7 +202,8 @@ class Bench:
             first = self.write_texts(engine, place, 1)["seconds"]
             return [{"first": first, **self.write_texts(engine, place, self.options.tokens)}]
 
-        point = time_point(self.take_turns(engines, run), self.options.tokens)
+        point = {"rounds": self.options.rounds, "tokens": self.options.tokens}
+        point.update(time_point(self.take_turns(engines, run), self.options.tokens))
         if counted:
             after = self.run_command(counted, "counts")
             point["counts"] = subtract_counts(after, before)
@@ -375,11 +380,10 @@ def main():
         bench.run()
     finally:  # results before a failure remain
         bench.end()
-        if bench.head:
-            bench.write()
+        bench.write()
     for fault in bench.faults:
         print("fault:", fault)
-    return 1 if bench.faults or not bench.engines else 0
+    return 1 if bench.faults or not bench.measured else 0
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import torch
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from result_lines import write as write_json  # noqa: E402, F401
 
-PACKAGES = ("torch", "transformers", "triton", "flashinfer-python", "vllm")
+PACKAGES = ("torch", "transformers", "triton", "flashinfer-python")
 
 
 def machine(device):

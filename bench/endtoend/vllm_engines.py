@@ -46,7 +46,7 @@ def kv_cache_bytes(shape, requests, tokens, element_bytes, ranks):
     """Size of a rank's KV cache that holds this many texts of this length, with some room."""
     token = 2 * shape.layers * shape.groups * shape.head * element_bytes // ranks
     blocks = requests * (-(-tokens // 16) + 1)
-    return int(1.2 * 16 * blocks * token) + (1 << 28)
+    return int(1.1 * 16 * blocks * token) + (1 << 28)
 
 
 def make_llm_arguments(options, shape, folder, engines, length):

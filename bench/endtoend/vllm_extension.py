@@ -92,6 +92,7 @@ class Extension:
             "runner": type(runner).__module__,
             "sampler": f"{sampler.__module__}.{sampler.__name__}",
             "plugin": "gumbel._vllm.counts" in sys.modules,
+            "vllm": sys.modules["vllm"].__version__,
         }
 
     def bench_counts(self):
