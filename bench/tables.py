@@ -15,6 +15,7 @@ import re
 import sys
 
 import headlines
+import vllm_tables
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
@@ -301,6 +302,18 @@ def transformers_source():
                    else "")
 
 
+def vllm(section):
+    """A table of vLLM on a GPU; empty without a results file or without points."""
+    results = newest("vllm")
+    heads, rows = section(results) if results else ([], [])
+    return table(heads, rows) if rows else ""
+
+
+def vllm_source():
+    results = newest("vllm")
+    return vllm_tables.source(results) if results else ""
+
+
 def post():
     """Draws from logits over the shapes of a post, from bench_post: one row a contestant."""
     results = newest("post")
@@ -481,6 +494,11 @@ PAGES = {
         "generate": lambda: transformers("generate", ("stock", "logits", "fused")),
         "generate_batch": lambda: transformers("generate_batch", ("stock", "fused")),
         "transformers-source": transformers_source},
+    f"{PERFORMANCE}/vllm_on_gpu.md": {
+        "vllm-source": vllm_source, "vllm-times": lambda: vllm(vllm_tables.times),
+        "vllm-kernels": lambda: vllm(vllm_tables.kernels),
+        "vllm-host": lambda: vllm(vllm_tables.host_times),
+        "vllm-memory": lambda: vllm(vllm_tables.memory)},
     "findings/drafts.md": {"drafts": drafts, "drafts-source": drafts_source,
                            "verify-peers": verify_peers,
                            "verify-peers-source": verify_peers_source},

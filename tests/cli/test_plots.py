@@ -35,7 +35,7 @@ class Tables(unittest.TestCase):
         root = pathlib.Path(folder.name)
         for part in ("bench/results", "docs", "findings", "src/cuda/plan"):
             shutil.copytree(ROOT / part, root / part)
-        for file in ("bench/tables.py", "bench/headlines.py", "README.md"):
+        for file in ("bench/tables.py", "bench/headlines.py", "bench/vllm_tables.py", "README.md"):
             shutil.copy(ROOT / file, root / file)
         for old in root.glob("bench/results/cuda-*-transformers.json"):
             old.unlink()
@@ -63,6 +63,40 @@ class Tables(unittest.TestCase):
     @staticmethod
     def headlines(root):
         return (root / "README.md").read_text().partition("<!-- table headline -->")[2]
+
+    def test_tables_of_vllm(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        root = pathlib.Path(folder.name)
+        for part in ("bench", "docs", "findings", "src/cuda/plan"):
+            shutil.copytree(ROOT / part, root / part)
+        shutil.copy(ROOT / "README.md", root / "README.md")
+        for old in root.glob("bench/results/cuda-*-vllm.json"):
+            old.unlink()
+        place = {"model": "Qwen3-8B", "dtype": "bfloat16", "tensor_parallel": 2, "runner": "V2",
+                 "request": "top_k_top_p", "requests": 8, "commit": "c"}
+        pair = {"stock": {"median_us": 5000}, "plugin": {"median_us": 4800}}
+        host = {f"{name}_head_and_sample": {"median_us": us}
+                for name, us in (("stock", 200), ("plugin", 150))}
+        kernels = {"stock_us": 490.2, "plugin_us": 177.1, "plugin_vs_stock": 0.3613}
+        memory = {"engine": "plugin", "steps": 10000, "written": 600,
+                  "growth_bytes": {"device": 2 << 20, "reserved": 0, "allocated": 0, "host": 1}}
+        results = {"date": "2026-11-27", "gpu": "g", "prompt": 16,
+                   "versions": {"torch": "2", "vllm": "0.32.0"}, "skipped": [{}], "texts": [],
+                   "vllm": [{**place, **pair}, {**place, "requests": 1, "plugin": pair["plugin"]}],
+                   "host": [{**place, **host}], "kernels": [{**place, **kernels}],
+                   "memory": [{**place, **memory}]}
+        file = root / "bench" / "results" / "cuda-g-vllm.json"
+        file.write_text(json.dumps(results))
+        subprocess.run([sys.executable, root / "bench" / "tables.py"], check=True)
+        text = (root / "docs" / "performance" / "vllm_on_gpu.md").read_text()
+        model = "| Qwen3-8B, TP 2 | V2 |"
+        for line in ("2026-11-27, commit c, g, vLLM 0.32.0", "Missing measurements: 1;",
+                     f"{model} top_k, top_p | - / 4.80 | 5.00 / 4.80 (0.960) |",
+                     f"{model} top_k, top_p | 200 / 150 (0.750) |",
+                     f"{model} top_k, top_p | 8 | 490 | 177 | 0.361 |",
+                     f"{model} plugin | 10000 | 600 | +2.0 | +0.0 | +0.0 |"):
+            self.assertIn(line, text)
 
     def test_edited_tables_are_detected(self):
         folder = tempfile.TemporaryDirectory()
