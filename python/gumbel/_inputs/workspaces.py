@@ -36,8 +36,8 @@ def allocate_workspace(arrays: NumpyArrays, size: int) -> Workspace:
 class SharedWorkspace:
     """A workspace of many calls on one device, which run one after another on one stream.
 
-    It grows to the largest size that a call reserves, and the prepared calls that use it follow. A
-    captured graph does not follow: reserve the largest size before the capture.
+    The workspace grows to the largest size that a call reserves, and the prepared calls that use it
+    follow. A captured graph does not follow: reserve the largest size before the capture.
     """
 
     def __init__(self) -> None:

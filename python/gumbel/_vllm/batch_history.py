@@ -31,12 +31,12 @@ class BatchHistory:
 
     def __init__(self, rows: int, vocab_size: int, device: torch.device) -> None:
         self.history = History(rows, vocab_size, like=torch.empty(0, device=device))
-        # Of each row: its request and the length of its prompt, and how much of its text is counted.
+        # Of each row: its request, its prompt's length, and the counted length of its text.
         self._owners: list[Optional[tuple[str, int]]] = [None] * rows
         self._counted = [0] * rows
 
     def update(self, batch: Any, texts: list[list[int]]) -> History:
-        """The history, after counting the new tokens of these texts; one for each row of `batch`."""
+        """Count the new tokens of these texts, one for each row of `batch`; return the history."""
         penalised = (
             batch.repetition_penalties_reqs
             | batch.frequency_penalties_reqs

@@ -88,7 +88,8 @@ def test_verify_reads_files(tmp_path):
     message = run_failing("verify", "--logits", tmp_path / "nan.npy")
     assert "--row: no token can be drawn from row 0" in message
     np.save(tmp_path / "empty.npy", np.full((1, 200), -np.inf, np.float32))
-    assert "--row: no token can be drawn" in run_failing("verify", "--logits", tmp_path / "empty.npy")
+    message = run_failing("verify", "--logits", tmp_path / "empty.npy")
+    assert "--row: no token can be drawn" in message
     np.save(tmp_path / "wide.npy", np.zeros((1, 200)))
     assert "dtype float64" in run_failing("verify", "--logits", tmp_path / "wide.npy")
     np.save(tmp_path / "none.npy", np.zeros((0, 200), np.float32))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What penalties count on the V1 runner, while requests come, move, grow and go."""
+"""Histories of the V1 runner while requests come, move, grow and go."""
 
 import numpy as np
 import pytest
