@@ -251,7 +251,7 @@ static void write_json(const char *path, const report &r)
 {
     FILE *file = fopen(path, "w");
     if (!file)
-        die("%s: it cannot be written", path);
+        die("%s: cannot be written", path);
     fprintf(file, "{\n  \"question\": \"%s\",\n  \"version\": \"%d.%d.%d\",\n", QUESTION,
             GUMBEL_VERSION_MAJOR, GUMBEL_VERSION_MINOR, GUMBEL_VERSION_PATCH);
     fprintf(file, "  \"commit\": \"%s\",\n  \"gpu\": \"%s\",\n  \"driver\": \"%s\",\n", r.commit,

@@ -302,7 +302,7 @@ static FILE *open_results(const char *path, const char *question, const char *co
     find_driver(driver, sizeof driver);
     FILE *file = fopen(path, "w");
     if (!file)
-        die("%s: it cannot be written", path);
+        die("%s: cannot be written", path);
     fprintf(file, "{\n  \"question\": \"%s\",\n  \"version\": \"%s\",\n", question,
             gumbel_version_string());
     fprintf(file, "  \"commit\": \"%s\",\n  \"gpu\": \"%s\",\n  \"driver\": \"%s\",\n", commit,

@@ -5,7 +5,7 @@ import json
 import sys
 
 import pytest
-from kjv import ROOT
+from transformers_fixtures import ROOT
 
 BENCH = ROOT / "bench" / "endtoend"
 WORKER = """
