@@ -336,7 +336,7 @@ def test_invalid_proposals_are_named(target):
     verify("proposal: the rule", rule="coupled")
     verify("rule: 'any' is none of", rule="any")
     verify("^rule: blocks", rule="block", error=RuntimeError)
-    verify("^proposal: it has 3 rows", hidden=states[0, :3])
+    verify("^proposal: the draft has 3 rows", hidden=states[0, :3])
     verify("^proposal: ", weight=weight[:-1])
     verify("proposal.temperature", temperature=[1.0, 2.0, 3.0])
     verify(r"^proposal\.temperature\[0\]: ", temperature=-1.0)
