@@ -5,7 +5,7 @@ are stock ones, and drawn texts are the same on both runners, by drafts of n-gra
 import functools
 
 import pytest
-from vllm_jobs import RUNNERS, need_vllm, request, run
+from vllm_jobs import RUNNERS, need_drafts, need_vllm, request, run
 
 need_vllm()
 
@@ -108,6 +108,7 @@ def test_both_runners_draw_one_text(name):
 
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_drafts_change_no_text(runner):
+    need_drafts(runner)
     names, job = by_drafts(runner)
     shown = ("logprobs", "penalties and logprobs")
     for at, name in enumerate(names):
@@ -125,6 +126,7 @@ def test_drafts_change_no_text(runner):
 
 def test_drafts_save_steps():
     """Where the texts of all requests repeat, as few tokens are allowed."""
+    need_drafts("V1")
     names, job = by_drafts("V1")
     name = "allowed_token_ids"
     plain = written("V1").counts(NAMES.index(name))["fused"]

