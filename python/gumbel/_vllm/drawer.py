@@ -34,7 +34,7 @@ class Drawn:
     ranks: Optional[torch.Tensor] = None  # int32 [B]
 
 
-def _add_mask(logits: Any, parameters: DrawParameters) -> DrawParameters:
+def add_mask(logits: Any, parameters: DrawParameters) -> DrawParameters:
     """`parameters` with the mask of deferred logits."""
     if not is_lazy(logits) or logits.mask is None:
         return parameters
@@ -131,7 +131,7 @@ class Drawer:
         `counted_as` is the count of a draw from logits; None: it is not counted.
         """
         with shared_workspace(logits.device):
-            return self._draw(logits, _add_mask(logits, parameters), requested, counted_as)
+            return self._draw(logits, add_mask(logits, parameters), requested, counted_as)
 
     def _draw(
         self,
@@ -286,7 +286,7 @@ def verify(
 
     Returns tokens int32 [R, most], -1 after the last, and their number, int32 [R].
     """
-    parameters = _add_mask(logits, parameters)
+    parameters = add_mask(logits, parameters)
     counts.add(_count_name(logits, counted_as))
     calls, inputs, given = calls_for(logits)
     given = {**given, **_cut_mask_to_shard(logits, parameters).arguments()}

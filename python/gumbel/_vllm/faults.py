@@ -118,6 +118,4 @@ def _update_from_output(
     return outputs
 
 
-def install() -> None:
-    """Replace the scheduler's update; once a process."""
-    Scheduler.update_from_output = _update_from_output
+HOOKS = ((Scheduler, "update_from_output", _update_from_output),)

@@ -19,6 +19,7 @@ from .counts import counts
 from .groups import Shard, shard_of
 from .head_screens import ROWS_MAX, screen_of
 from .masks import apply_mask
+from .versions import multiply_shard
 
 # On a CPU vLLM's 16-bit products are faster than the library's, which accumulate in float32, except
 # for few rows of a head that is larger than the caches. findings/engines_vllm.md has the numbers.
@@ -189,11 +190,9 @@ def _forward(
     lazy.shard = shard
     if multiply:
         lazy.columns = functools.partial(
-            _stock, self, lm_head, hidden_states, embedding_bias, skip_gather=True
+            multiply_shard, _stock, self, lm_head, hidden_states, embedding_bias
         )
     return lazy
 
 
-def install() -> None:
-    """Patch LogitsProcessor.forward() to defer within defer_products(). Call it once a process."""
-    LogitsProcessor.forward = _forward
+HOOKS = ((LogitsProcessor, "forward", _forward),)

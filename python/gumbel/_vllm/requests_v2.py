@@ -10,6 +10,7 @@ import torch
 from vllm.v1.worker.gpu.sample.bad_words import BadWordsState
 from vllm.v1.worker.gpu.sample.logit_bias import LogitBiasState
 from vllm.v1.worker.gpu.sample.penalties import PenaltiesState, use_penalty
+from vllm.v1.worker.gpu.sample.states import NO_LOGPROBS
 
 from .draw_parameters import PENALTIES, DrawParameters, LogprobsRequest
 from .drawer import TOP_MAX
@@ -30,7 +31,8 @@ class Slots:
         self.sampler = sampler
         states, device = sampler.sampling_states, sampler.req_states.device
         count = states.max_num_reqs
-        self.has_unknown = any(type(it) not in _KNOWN for it in sampler.logits_processors)
+        processors = getattr(sampler, "logits_processors", ())
+        self.has_unknown = any(type(it) not in _KNOWN for it in processors)
         self.by_vllm = np.zeros(count, bool)  # has parameters that the library lacks
         self.listed = np.zeros(count, bool)  # has biases or allowed tokens
         self.penalised = np.zeros(count, bool)
@@ -110,10 +112,10 @@ class Slots:
 
     def logprobs_request(self, batch: Any) -> tuple[bool, Optional[LogprobsRequest]]:
         """Whether the library supports the requested log-probabilities, and the request if any."""
-        dimensions = self.sampler.get_logprobs_dims(batch.idx_mapping_np)
-        if dimensions is None:
+        count = self.sampler.sampling_states.max_num_logprobs(batch.idx_mapping_np)
+        ids = self.sampler.logprob_token_ids_state.max_num_token_ids(batch.idx_mapping_np)
+        if count == NO_LOGPROBS and not ids:
             return True, None
-        count, ids = dimensions
         mode = self.sampler.logprobs_mode
         served = count <= TOP_MAX and not ids and mode in ("raw_logprobs", "processed_logprobs")
         return served, LogprobsRequest(count, mode == "raw_logprobs") if served else None

@@ -8,7 +8,6 @@ import threading
 from typing import Any, Optional
 
 import torch
-from vllm.config.model import PROCESSED_LOGPROBS_MODES
 from vllm.v1.outputs import LogprobsTensors, SamplerOutput
 from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler, apply_top_k_top_p
 from vllm.v1.sample.rejection_sampler import RejectionSampler
@@ -18,12 +17,14 @@ from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from . import faults, masks
 from .counts import counts
-from .draw_parameters import DrawParameters
+from .draw_parameters import DrawParameters, LogprobsRequest
 from .drawer import Drawer, verify
 from .lazy import defer_products, is_lazy, materialise
 from .requests_v1 import Step, read_logprobs_request, read_parameters, read_rows
 from .memory import reserve_in_profile
+from .self_check import attempt, is_unproven, prove_first_draw
 from .support import is_served
+from .versions import check_hooks
 
 _step = threading.local()  # .now: the Step that this thread samples
 _stock_dummy_run = GPUModelRunner._dummy_sampler_run
@@ -86,10 +87,13 @@ def _forward(
     rest = (predict_bonus_token, logprobs_mode_override)
     if step is None:  # a dummy run, or a runner that is not supported
         return _stock_forward(self, materialise(logits), sampling_metadata, *rest)
-    served, requested = read_logprobs_request(
-        sampling_metadata, logprobs_mode_override or self.logprobs_mode
-    )
-    parameters = read_parameters(sampling_metadata, step, len(logits)) if served else None
+    mode = logprobs_mode_override or self.logprobs_mode
+    found = attempt(step.runner, _read_step, step, logits, sampling_metadata, mode)
+    if found is None:
+        counts.stock += 1
+        _step.now = None  # vLLM draws
+        return _stock_forward(self, materialise(logits), sampling_metadata, *rest)
+    parameters, requested = found
     if parameters is None:
         counts.processed += 1
         return _stock_forward(self, materialise(logits), sampling_metadata, *rest)
@@ -98,6 +102,16 @@ def _forward(
     if requested is not None:
         tensors = LogprobsTensors(drawn.ids, drawn.logprobs, drawn.ranks)
     return SamplerOutput(sampled_token_ids=drawn.tokens, logprobs_tensors=tensors)
+
+
+def _read_step(
+    step: Step, logits: Any, metadata: Any, mode: str
+) -> tuple[Optional[DrawParameters], Optional[LogprobsRequest]]:
+    """A step's draw parameters, None if the library lacks one, and requested log-probabilities."""
+    served, requested = read_logprobs_request(metadata, mode)
+    parameters = read_parameters(metadata, step, len(logits)) if served else None
+    prove_first_draw(step.runner, logits, parameters)
+    return parameters, requested
 
 
 def _draw_processed(
@@ -110,7 +124,7 @@ def _draw_processed(
     rows = read_rows(step.runner.input_batch.sampling_metadata, step, len(logits))
     rows["temperature"] = torch.ones_like(rows["temperature"])
     returned = None
-    if self.logprobs_mode in PROCESSED_LOGPROBS_MODES:
+    if self.logprobs_mode.startswith("processed"):
         logits = returned = apply_top_k_top_p(logits, k, p)
     if self.logprobs_mode == "processed_logprobs":
         returned = logits.log_softmax(dim=-1, dtype=torch.float32)
@@ -125,7 +139,8 @@ def _draw_processed(
 def _reject(self: Any, metadata: Any, draft_probs: Any, logits: Any, sampling_metadata: Any) -> Any:
     """Verification of drafts; n-gram drafts are accepted while they equal the drawn tokens."""
     step = _now()
-    if step is None or draft_probs is not None or self.synthetic_mode:
+    unproven = step is not None and is_lazy(logits) and is_unproven(step.runner)
+    if step is None or draft_probs is not None or self.synthetic_mode or unproven:
         counts.stock += step is not None
         _step.now = None  # vLLM also draws the bonus token
         return _stock_reject(self, metadata, draft_probs, materialise(logits), sampling_metadata)
@@ -201,13 +216,18 @@ def _grammar(scheduler_output: Any, grammar_output: Any, input_batch: Any, logit
     logits.mask = mask.to(logits.device, non_blocking=True)
 
 
-def install() -> None:
-    """Replace these functions of vLLM; once a process."""
-    GPUModelRunner._dummy_sampler_run = reserve_in_profile(_stock_dummy_run)
-    GPUModelRunner.execute_model = _execute_model
-    GPUModelRunner.sample_tokens = _sample_tokens
-    GPUModelRunner._sample = _sample
-    Sampler.forward = _forward
-    RejectionSampler.forward = _reject
-    TopKTopPSampler.__call__ = _draw_processed
-    gpu_model_runner.apply_grammar_bitmask = _grammar
+HOOKS = (
+    (GPUModelRunner, "_dummy_sampler_run", reserve_in_profile(_stock_dummy_run)),
+    (GPUModelRunner, "execute_model", _execute_model),
+    (GPUModelRunner, "sample_tokens", _sample_tokens),
+    (GPUModelRunner, "_sample", _sample),
+    (Sampler, "forward", _forward),
+    (RejectionSampler, "forward", _reject),
+    (TopKTopPSampler, "__call__", _draw_processed),
+    (gpu_model_runner, "apply_grammar_bitmask", _grammar),
+)
+
+
+def check_calls() -> None:
+    """Raise AttributeError if other functions of vLLM are called in another way than expected."""
+    check_hooks(((TopKTopPSampler, "forward_native", _draw_processed),))

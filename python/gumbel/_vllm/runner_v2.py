@@ -12,21 +12,21 @@ from vllm.v1.worker.gpu.input_batch import get_num_sampled_and_rejected
 from vllm.v1.worker.gpu.model_runner import GPUModelRunner
 from vllm.v1.worker.gpu.model_states.interface import ModelState
 from vllm.v1.worker.gpu.sample.output import SamplerOutput
+from vllm.v1.worker.gpu.sample.sampler import Sampler as BaseSampler
 from vllm.v1.worker.gpu.sample.states import NO_LOGPROBS
-from vllm.v1.worker.gpu.spec_decode.rejection_sampler import (
-    RejectionSampler,
-    gather_draft_sampled,
-)
+from vllm.v1.worker.gpu.spec_decode.rejection_sampler import RejectionSampler
 from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
 
 from . import faults, masks
 from .counts import counts
-from .draw_parameters import DrawParameters
+from .draw_parameters import DrawParameters, LogprobsRequest
 from .drawer import Drawer, verify
 from .lazy import defer_products, is_deferring, is_lazy, materialise
 from .requests_v2 import Slots
 from .memory import reserve_in_profile
+from .self_check import attempt, is_unproven, prove_first_draw
 from .support import is_served
+from .versions import call_by_name, check_hooks, check_parameters, read_drafts
 
 _stock_dummy_run = GPUModelRunner._dummy_sampler_run
 _stock_sample = GPUModelRunner.sample
@@ -35,8 +35,32 @@ _stock_custom = ModelState.custom_sampler
 _stock_grammar = StructuredOutputsWorker.apply_grammar_bitmask
 
 
+# Parameters of apply_sampling_params() and _get_logprobs_tensors() of all known versions.
+_SAMPLING_PARAMETERS = (
+    "logits",
+    "expanded_idx_mapping",
+    "idx_mapping",
+    "idx_mapping_np",
+    "pos",
+    "input_ids",
+    "expanded_local_pos",
+    "seq_lens_upper_bound_np",
+)
+_LOGPROBS_PARAMETERS = (
+    "input_batch",
+    "sampled",
+    "num_sampled",
+    "logits",
+    "cu_num_logits",
+    "cu_num_logits_np",
+    "max_num_logprobs",
+)
+
+
 class Sampler:
     """vLLM's sampler of a V2 runner, with the library's draws."""
+
+    _gumbel_serves = True  # False after a failed check: vLLM draws
 
     def __init__(self, base: Any) -> None:
         self.base, self.slots, self.drawer = base, Slots(base), Drawer()
@@ -44,23 +68,38 @@ class Sampler:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.base, name)
 
-    def add_request(self, req_idx: int, sampling_params: Any) -> None:
-        """Put a request into a slot."""
-        self.base.add_request(req_idx, sampling_params)
-        self.slots.add(req_idx, sampling_params)
+    def add_request(self, slot: int, *arguments: Any) -> None:
+        """Put a request into a slot; the last argument is its SamplingParams."""
+        self.base.add_request(slot, *arguments)
+        attempt(self, self.slots.add, slot, arguments[-1])
 
     def __call__(self, logits: Any, input_batch: Any) -> SamplerOutput:
         """Draw one token for each request."""
         if not is_deferring():  # a dummy run
             return self.base(logits, input_batch)
-        served, requested = self.slots.logprobs_request(input_batch)
-        if not served or self.base.compute_nans or not self.slots.serves(input_batch):
+        found = attempt(self, self._read_step, logits, input_batch)
+        if found is None:
+            counts.stock += 1
+            return self.base(materialise(logits), input_batch)
+        parameters, requested = found
+        if parameters is None:
             return self._processed(materialise(logits), input_batch)
-        drawn = self.drawer.draw(logits, self.slots.parameters(input_batch), requested)
+        drawn = self.drawer.draw(logits, parameters, requested)
         tensors = None
         if requested is not None:
             tensors = LogprobsTensors(drawn.ids, drawn.logprobs, drawn.ranks)
         return self._output(drawn.tokens, tensors, input_batch)
+
+    def _read_step(
+        self, logits: Any, batch: Any
+    ) -> tuple[Optional[DrawParameters], Optional[LogprobsRequest]]:
+        """A step's draw parameters and requested log-probabilities; None: vLLM's processors."""
+        served, requested = self.slots.logprobs_request(batch)
+        if not served or self.base.compute_nans or not self.slots.serves(batch):
+            return None, None
+        parameters = self.slots.parameters(batch)
+        prove_first_draw(self, logits, parameters)
+        return parameters, requested
 
     def _processed(self, logits: torch.Tensor, batch: Any) -> Any:
         """vLLM's own sampler, with the library's draw in place of its own."""
@@ -68,7 +107,8 @@ class Sampler:
         base = self.base
         self.slots.skip(batch)
 
-        def draw(processed: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        def draw(*arguments: Any, return_logprobs: bool) -> tuple[torch.Tensor, torch.Tensor]:
+            processed = base.apply_sampling_params(*arguments, skip_top_k_top_p=True)
             if base.logprobs_mode.startswith("processed"):
                 processed = base.sampling_states.apply_top_k_top_p(
                     processed, batch.expanded_idx_mapping, batch.idx_mapping_np
@@ -77,11 +117,11 @@ class Sampler:
             drawn = self.drawer.draw(processed, parameters, counted_as=None)
             return drawn.tokens.view(-1).long(), processed
 
-        base._sample_random = draw
+        base.sample = draw
         try:
             return base(logits, batch)
         finally:
-            del base._sample_random
+            del base.sample
 
     def _output(self, tokens: torch.Tensor, logprobs: Any, batch: Any) -> SamplerOutput:
         sampled, rejected = count_tokens(self.base, batch.seq_lens.new_ones(batch.num_reqs), batch)
@@ -123,19 +163,15 @@ class Verifier:
     ) -> SamplerOutput:
         """The tokens of each request: accepted drafts and one drawn token."""
         sampler, batch = self.sampler, input_batch
-        if draft_logits is not None or sampler.base.compute_nans or not is_deferring():
+        unproven = is_lazy(logits) and is_unproven(sampler)
+        by_vllm = draft_logits is not None or sampler.base.compute_nans or unproven
+        if by_vllm or not is_deferring():
             counts.stock += is_deferring()
             sampler.slots.skip(batch)
-            return self.base(materialise(logits), batch, draft_logits, invalid_drafts)
+            rest = () if invalid_drafts is None else (invalid_drafts,)
+            return self.base(materialise(logits), batch, draft_logits, *rest)
         states = sampler.base.sampling_states
-        tokens, _ = gather_draft_sampled(
-            batch.input_ids,
-            batch.positions,
-            batch.logits_indices,
-            batch.expanded_idx_mapping,
-            batch.expanded_local_pos,
-            sampler.base.req_states.prefill_len.gpu,
-        )
+        tokens = read_drafts(batch, sampler.base.req_states.prefill_len.gpu)
         wanted = states.max_num_logprobs(batch.idx_mapping_np)
         if wanted != NO_LOGPROBS:
             logits = materialise(logits)
@@ -158,8 +194,16 @@ class Verifier:
         found = found.long()
         tensors = None
         if wanted != NO_LOGPROBS:
-            layout = batch.cu_num_logits, batch.cu_num_logits_np
-            tensors = self.base._get_logprobs_tensors(found, emitted, shown, *layout, wanted)
+            tensors = call_by_name(
+                self.base._get_logprobs_tensors,
+                input_batch=batch,
+                sampled=found,
+                num_sampled=emitted,
+                logits=shown,
+                cu_num_logits=batch.cu_num_logits,
+                cu_num_logits_np=batch.cu_num_logits_np,
+                max_num_logprobs=wanted,
+            )
         sampled, rejected = count_tokens(sampler.base, emitted, batch)
         return SamplerOutput(
             sampled_token_ids=found,
@@ -172,15 +216,16 @@ class Verifier:
 
 def _processed(base: Any, logits: torch.Tensor, batch: Any, tokens: torch.Tensor) -> torch.Tensor:
     """Logits [n, V] after vLLM's processors, temperature and min_p."""
-    changed: torch.Tensor = base.apply_sampling_params(
-        logits,
-        batch.expanded_idx_mapping,
-        batch.idx_mapping,
-        batch.idx_mapping_np,
-        batch.positions[batch.logits_indices],
-        tokens,
-        batch.expanded_local_pos,
-        batch.seq_lens_cpu_upper_bound.numpy(),
+    changed: torch.Tensor = call_by_name(
+        base.apply_sampling_params,
+        logits=logits,
+        expanded_idx_mapping=batch.expanded_idx_mapping,
+        idx_mapping=batch.idx_mapping,
+        idx_mapping_np=batch.idx_mapping_np,
+        pos=batch.positions[batch.logits_indices],
+        input_ids=tokens,
+        expanded_local_pos=batch.expanded_local_pos,
+        seq_lens_upper_bound_np=batch.seq_lens_cpu_upper_bound.numpy(),
         skip_top_k_top_p=not base.logprobs_mode.startswith("processed"),
     )
     return changed
@@ -189,7 +234,8 @@ def _processed(base: Any, logits: torch.Tensor, batch: Any, tokens: torch.Tensor
 @functools.wraps(_stock_sample)
 def _sample(self: Any, *arguments: Any, **named: Any) -> Any:
     """A step's draw, with deferred logits."""
-    with defer_products(isinstance(self.sampler, Sampler)):
+    draws = isinstance(self.sampler, Sampler) and self.sampler._gumbel_serves
+    with defer_products(draws):
         return _stock_sample(self, *arguments, **named)
 
 
@@ -205,7 +251,9 @@ def _custom_sampler(self: Any, sampler: Any) -> Any:
     own = _stock_custom(self, sampler)
     if own is not None or not is_served(self):
         return own
-    drawing = Sampler(sampler)
+    drawing = attempt(self, Sampler, sampler)
+    if drawing is None:
+        return None
     drafts = self.vllm_config.speculative_config
     if drafts is None:
         return drawing, None
@@ -233,10 +281,25 @@ def _grammar(
     logits.mask = mask.to(logits.device, non_blocking=True)
 
 
-def install() -> None:
-    """Replace these functions of vLLM; once a process."""
-    GPUModelRunner._dummy_sampler_run = reserve_in_profile(_stock_dummy_run)
-    GPUModelRunner.sample = _sample
-    GPUModelRunner.sample_tokens = _sample_tokens
-    ModelState.custom_sampler = _custom_sampler
-    StructuredOutputsWorker.apply_grammar_bitmask = _grammar
+HOOKS = (
+    (GPUModelRunner, "_dummy_sampler_run", reserve_in_profile(_stock_dummy_run)),
+    (GPUModelRunner, "sample", _sample),
+    (GPUModelRunner, "sample_tokens", _sample_tokens),
+    (ModelState, "custom_sampler", _custom_sampler),
+    (StructuredOutputsWorker, "apply_grammar_bitmask", _grammar),
+)
+
+
+def check_calls() -> None:
+    """Raise AttributeError if other functions of vLLM are called in another way than expected."""
+    check_hooks(
+        (
+            (BaseSampler, "__call__", Sampler.__call__),
+            (RejectionSampler, "__call__", Verifier.__call__),
+        )
+    )
+    for name in ("sample", "apply_sampling_params"):
+        check_parameters(BaseSampler, name, _SAMPLING_PARAMETERS)
+    check_parameters(RejectionSampler, "_get_logprobs_tensors", _LOGPROBS_PARAMETERS)
+    check_parameters(RejectionSampler, "__init__", ("sampler", "spec_config", "device"))
+    check_parameters(BaseSampler, "add_request", ("req_idx", "sampling_params"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which versions and configurations of vLLM are supported."""
+"""Which configurations of vLLM are supported."""
 
 from __future__ import annotations
 
@@ -7,19 +7,11 @@ import functools
 from typing import Any, Optional
 
 import torch
+import vllm
 
 from .._calls import sample_calls as _sampling
 from .counts import logger
-
-VERSIONS = ("0.32.", "0.33.")  # the hooks replace functions of these versions by name
-
-
-def unknown_version(version: str) -> Optional[str]:
-    """The reason why this version of vLLM keeps its own draws; None: it is supported."""
-    if version.startswith(VERSIONS):
-        return None
-    known = " and ".join(prefix + "x" for prefix in VERSIONS)
-    return f"vLLM {version} is not known, but {known} are"
+from .versions import is_known
 
 
 def refusal(config: Any) -> Optional[str]:
@@ -30,6 +22,9 @@ def refusal(config: Any) -> Optional[str]:
         "pipeline stages under an external launcher receive each other's logits": (
             parallel.pipeline_parallel_size > 1
             and parallel.distributed_executor_backend == "external_launcher"
+        ),
+        "the check of a newer version compares draws of one rank": (
+            parallel.tensor_parallel_size > 1 and not is_known(vllm.__version__)
         ),
         "a pooling model draws nothing": model.runner_type == "pooling",
         "watermarks are in the noise": getattr(config, "watermark_config", None) is not None,

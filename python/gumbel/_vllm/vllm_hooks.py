@@ -4,27 +4,47 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import multiprocessing.util
 from typing import Any
 
 import vllm
 
 from .counts import log_counts, logger
-from .support import refusal, unknown_version
+from .support import refusal
+from .versions import check_hooks, checks_needed, unknown_version
+
+
+def _install(hooks: Any) -> None:
+    """Replace functions of vLLM, after the checks that a newer version needs."""
+    if checks_needed():
+        check_hooks(hooks)
+    for owner, name, hook in hooks:
+        setattr(owner, name, hook)
 
 
 @functools.cache
-def _hook_runners() -> None:
-    """Replace the functions that draw in this process; once."""
+def _hook_runners() -> dict[str, str]:
+    """Replace the functions that draw in this process; once.
+
+    Returns why runners ("V1", "V2") keep vLLM's draws, if their code has changed.
+    """
     from vllm.v1.worker import gpu_model_runner  # noqa: F401, which both runners need
 
-    from . import lazy, runner_v1, runner_v2, weights
+    from . import lazy, weights
 
-    weights.install()
-    lazy.install()
-    runner_v1.install()
-    runner_v2.install()
+    _install((*weights.HOOKS, *lazy.HOOKS))
+    refused = {}
+    for kind in ("V1", "V2"):
+        try:
+            runner = importlib.import_module(f".runner_{kind.lower()}", __package__)
+            if checks_needed():
+                runner.check_calls()
+            _install(runner.HOOKS)
+        except (ImportError, AttributeError) as changed:
+            refused[kind] = f"the code of the {kind} runner has changed: {changed}"
     _log_counts_at_end()
+    return refused
 
 
 def _log_counts_at_end() -> None:
@@ -54,7 +74,7 @@ def _hook_worker(config: Any) -> None:
             from .head_screens import configure
 
             configure(config)
-            _hook_runners()
+            reason = _hook_runners().get("V2" if config.use_v2_model_runner else "V1")
         except (ImportError, AttributeError) as missing:
             reason = f"its code has changed: {missing}"
     if reason is not None:
@@ -64,9 +84,9 @@ def _hook_worker(config: Any) -> None:
 def _hook_scheduler() -> None:
     """Have the scheduler, which may be in another process than the workers, end failed requests."""
     try:
-        from .faults import install
+        from .faults import HOOKS
 
-        install()
+        _install(HOOKS)
     except (ImportError, AttributeError) as missing:
         logger.warning(
             "gumbel: requests without a token to draw continue with token 0, as vLLM's scheduler "

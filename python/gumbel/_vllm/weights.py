@@ -99,11 +99,11 @@ def version_of(weight: torch.Tensor) -> int:
 
 
 @functools.wraps(_stock_getattr)
-def _getattr(self: Any, name: str) -> Any:
+def _getattr(self: Any, attr: str) -> Any:
     """An attribute of the worker, which may be a function that changes weights."""
-    if name not in STEPS and not name.startswith("__"):
+    if attr not in STEPS and not attr.startswith("__"):
         changed()
-    return _stock_getattr(self, name)
+    return _stock_getattr(self, attr)
 
 
 @functools.wraps(_stock_loader)
@@ -113,7 +113,7 @@ def _load(self: Any, *call_arguments: Any, **named: Any) -> Any:
     return _stock_loader(self, *call_arguments, **named)
 
 
-def install() -> None:
-    """Replace these functions of vLLM; once a process."""
-    WorkerWrapperBase.__getattr__ = _getattr
-    VocabParallelEmbedding.weight_loader = _load
+HOOKS = (
+    (WorkerWrapperBase, "__getattr__", _getattr),
+    (VocabParallelEmbedding, "weight_loader", _load),
+)

@@ -6,7 +6,7 @@ drafts."""
 import functools
 
 import pytest
-from vllm_jobs import RUNNERS, need_vllm, request, run
+from vllm_jobs import RUNNERS, need_drafts, need_vllm, request, run
 
 need_vllm()
 
@@ -112,6 +112,7 @@ def test_both_runners_draw_one_text(name):
 
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_drafts_change_no_text(runner):
+    need_drafts(runner)
     names, job = run_with_drafts(runner)
     shown = ("logprobs", "penalties and logprobs")
     for at, name in enumerate(names):
@@ -129,6 +130,7 @@ def test_drafts_change_no_text(runner):
 
 def test_drafts_save_steps():
     """The texts of these requests repeat themselves, because few tokens are allowed."""
+    need_drafts("V1")
     names, job = run_with_drafts("V1")
     name = "allowed_token_ids"
     plain = run_plugin("V1").counts(NAMES.index(name))["fused"]

@@ -102,7 +102,7 @@ def tensor_parallel_rank(rank, folder):
     with set_current_vllm_config(VllmConfig()):
         init_distributed_environment(2, rank, f"file://{folder}/vllm", rank, "gloo")
         initialize_model_parallel(2)
-        lazy.install()
+        lazy.LogitsProcessor.forward = lazy._forward
         yield
 
 

