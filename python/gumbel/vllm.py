@@ -5,8 +5,8 @@ $ pip install './[vllm]'    # at the root of libgumbel's source tree
 $ vllm serve …              # VLLM_PLUGINS="" disables the plug-in
 
 **Fused draws.** The LM head and the draw are one pass, without logits, for greedy requests,
-temperature, top_k, top_p, min_p, logit_bias, allowed tokens, log-probabilities and grammars; on the
-V1 runner also for penalties, bad_words and min_tokens.
+temperature, top_k, top_p, min_p, logit_bias, allowed tokens, penalties, log-probabilities and
+grammars; on the V1 runner also for bad_words and min_tokens.
 
 **Draws from logits.** vLLM computes the logits and applies all other parameters, and the library
 draws from the result. Quantised heads are also drawn from logits. On a CPU, so are 16-bit heads, as
@@ -18,12 +18,15 @@ counts() and the log report how many steps were drawn in each way.
 batch, with drafts or without; gumbel.transformers and `gumbel generate` write the same text, up to
 the rounding of hidden states. Each of the `n` texts of a prompt has its own seed, from vLLM.
 
-**Tensor parallelism.** On CPUs each rank draws from its shard of the head, and the ranks agree on
-the token by exchanging some bytes a row (gumbel.dist, over gloo). Logits that a single rank would
-not form are not gathered. On GPUs vLLM gathers the logits and the library draws from them;
-GUMBEL_VLLM_GPU_RANKS=1 makes GPU ranks draw from shards by NCCL, which no test covers with vLLM. A
-lost rank is an error of the step within VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS. The log states why
-the logits of a head are gathered.
+**Memory.** All draws of a GPU share one workspace, which is allocated while vLLM measures the
+memory of a step, so that the KV cache leaves room for it. The log reports the size: about 170 MB
+for 256 requests and a vocabulary of 152,000.
+
+**Tensor parallelism.** Each rank draws from its shard of the head, and the ranks agree on the token
+by exchanging some bytes a row (gumbel.dist): over gloo on CPUs, through peer memory or by NCCL on
+GPUs. Logits that a single rank would not form are not gathered. GUMBEL_VLLM_GPU_RANKS=0 leaves the
+draws of ranks on GPUs to vLLM. A lost rank is an error of the step within
+VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS. The log states why the logits of a head are gathered.
 
 **Screens.** On a CPU `--additional-config '{"gumbel": {"screen": true}}'` draws steps of up to
 eight rows without log-probabilities by a screen of the head (gumbel.Screen): the same tokens with

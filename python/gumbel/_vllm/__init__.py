@@ -4,7 +4,7 @@
 | module | content |
 |---|---|
 | support | configurations that are supported |
-| versions, self_check | differences between versions; checks of newer ones |
+| vllm_versions, self_check | differences between versions; checks of newer ones |
 | vllm_hooks | register(), which installs the hooks of the modules below |
 | runner_v1, runner_v2 | hooks of the two model runners: steps, samplers, drafts, grammars |
 | lazy | logits that are multiplied only when vLLM reads them |

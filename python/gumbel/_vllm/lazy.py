@@ -19,7 +19,7 @@ from .counts import counts
 from .groups import Shard, shard_of
 from .head_screens import ROWS_MAX, screen_of
 from .masks import apply_mask
-from .versions import multiply_shard
+from .vllm_versions import multiply_shard
 
 # On a CPU vLLM's 16-bit products are faster than the library's, which accumulate in float32, except
 # for few rows of a head that is larger than the caches. findings/engines_vllm.md has the numbers.

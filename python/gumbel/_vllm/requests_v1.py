@@ -149,7 +149,8 @@ def can_penalise(batch: Any, requests: int) -> bool:
 def _ban_ends(processor: Any, step: Step, banned: dict[int, list[int]]) -> bool:
     """Ban the stop tokens of texts that are too short; False if the library cannot express it."""
     for row, (_, _, ends, *structured) in processor.min_toks.items():  # three or four values
-        if any(structured) or step.drafts is not None:  # a grammar may allow nothing but a stop token
+        # A grammar may allow nothing but a stop token.
+        if any(structured) or step.drafts is not None:
             return False
         banned[row] += ends
     return True

@@ -20,11 +20,11 @@ from .counts import counts
 from .draw_parameters import DrawParameters, LogprobsRequest
 from .drawer import Drawer, verify
 from .lazy import defer_products, is_lazy, materialise
-from .requests_v1 import Step, read_logprobs_request, read_parameters, read_rows
 from .memory import reserve_in_profile
+from .requests_v1 import Step, read_logprobs_request, read_parameters, read_rows
 from .self_check import attempt, is_unproven, prove_first_draw
 from .support import is_served
-from .versions import check_hooks
+from .vllm_versions import check_hooks
 
 _step = threading.local()  # .now: the Step that this thread samples
 _stock_dummy_run = GPUModelRunner._dummy_sampler_run

@@ -22,11 +22,11 @@ from .counts import counts
 from .draw_parameters import DrawParameters, LogprobsRequest
 from .drawer import Drawer, verify
 from .lazy import defer_products, is_deferring, is_lazy, materialise
-from .requests_v2 import Slots
 from .memory import reserve_in_profile
+from .requests_v2 import Slots
 from .self_check import attempt, is_unproven, prove_first_draw
 from .support import is_served
-from .versions import call_by_name, check_hooks, check_parameters, read_drafts
+from .vllm_versions import call_by_name, check_hooks, check_parameters, read_drafts
 
 _stock_dummy_run = GPUModelRunner._dummy_sampler_run
 _stock_sample = GPUModelRunner.sample

@@ -2,7 +2,7 @@
 """Checks of a vLLM that is newer than the newest known version.
 
 1. Hooks are installed only if the functions that they replace have the parameters that the hooks
-   expect (check_hooks and check_parameters of versions.py).
+   expect (check_hooks and check_parameters of vllm_versions.py).
 2. The first draw of a runner from hidden states is compared with a draw from vLLM's own logits,
    with the same parameters. Tokens must be equal or tied within rounding, and their raw
    log-probabilities equal within rounding. Until then drafts are verified by vLLM.
@@ -25,7 +25,7 @@ from .drawer import add_mask
 from .lazy import LazyLogits, is_lazy
 from .memory import shared_workspace
 from .threads import threads_for
-from .versions import checks_needed
+from .vllm_versions import checks_needed
 
 
 def is_unproven(owner: Any) -> bool:

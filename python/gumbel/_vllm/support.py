@@ -11,7 +11,7 @@ import vllm
 
 from .._calls import sample_calls as _sampling
 from .counts import logger
-from .versions import is_known
+from .vllm_versions import is_known
 
 
 def refusal(config: Any) -> Optional[str]:

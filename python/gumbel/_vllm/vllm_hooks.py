@@ -12,7 +12,7 @@ import vllm
 
 from .counts import log_counts, logger
 from .support import refusal
-from .versions import check_hooks, checks_needed, unknown_version
+from .vllm_versions import check_hooks, checks_needed, unknown_version
 
 
 def _install(hooks: Any) -> None:

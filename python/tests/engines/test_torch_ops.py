@@ -363,7 +363,10 @@ def test_graphs_and_streams():
 @pytest.mark.parametrize(
     "arguments, text",
     [
-        ({"bias_ids": torch.zeros(1, dtype=torch.int32)}, "bias_offsets: pass bias_offsets and bias_ids, or neither"),
+        (
+            {"bias_ids": torch.zeros(1, dtype=torch.int32)},
+            "bias_offsets: pass bias_offsets and bias_ids, or neither",
+        ),
         ({"history_counts": torch.zeros(B, V, dtype=torch.int16)}, "history_prompt: required"),
         ({"temperature": torch.ones(2)}, "temperature: "),
         ({"num_best": 17}, "num_best: "),

