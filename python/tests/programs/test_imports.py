@@ -72,4 +72,4 @@ def test_rooms_import_in_one_direction():
 
 def test_imports_are_found():
     assert "gumbel._inputs.history" in IMPORTS["gumbel._inputs.common"]
-    assert "gumbel._vllm.runner_v1" in IMPORTS["gumbel._vllm.vllm_hooks"]
+    assert "gumbel._vllm.lazy" in IMPORTS["gumbel._vllm.vllm_hooks"]

@@ -571,5 +571,5 @@ def test_a_state_moves_between_devices(cuda):
     other = gumbel.Sampler(batch=B, like=cuda.zeros(1, device="cuda"))
     other.load_state_dict(sampler.state_dict())
     assert other.state_dict() == sampler.state_dict()
-    with pytest.raises(ValueError, match="^sampler: it is on cuda:0, the call on cpu"):
+    with pytest.raises(ValueError, match="^sampler: is on cuda:0, the call on cpu"):
         draw_by_sampler(other, range(1))
