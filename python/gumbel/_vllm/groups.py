@@ -53,12 +53,13 @@ def all_agree(mine: bool) -> bool:
 def can_draw_together(kind: str) -> bool:
     """Whether ranks on devices of this kind ("cpu", "cuda") can draw together.
 
-    Ranks on GPUs use peer memory, or NCCL without it, unless GUMBEL_VLLM_GPU_RANKS is 0.
+    Ranks on GPUs use peer memory, or NCCL without it, and only if GUMBEL_VLLM_GPU_RANKS is 1: vLLM's
+    ranks have not been run with it on GPUs.
     """
     if kind != "cuda":
         return kind == "cpu"
-    lacking: Optional[str] = "GUMBEL_VLLM_GPU_RANKS is 0"
-    if os.environ.get("GUMBEL_VLLM_GPU_RANKS") != "0":
+    lacking: Optional[str] = "GUMBEL_VLLM_GPU_RANKS is not 1"
+    if os.environ.get("GUMBEL_VLLM_GPU_RANKS") == "1":
         lacking = find_nccl_problem()
     if lacking:
         logger.warning("gumbel: draws are vLLM's own, as GPU ranks are not grouped: %s", lacking)

@@ -312,4 +312,4 @@ def test_ranks_on_gpus_meet_by_nccl_or_not_at_all():
         words, options, closed, kinds = ranks[rank]
         assert words == [3, None] and closed == ([2] if rank == 0 else [])
         assert options == 2 * [((64, 32), OnGpu.device, True, "allow")]
-        assert kinds == [True, False, False, True, False, False]  # off by "0", without NCCL: off
+        assert kinds == [True, False, False, True, False, False]
