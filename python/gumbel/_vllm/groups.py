@@ -53,8 +53,8 @@ def all_agree(mine: bool) -> bool:
 def can_draw_together(kind: str) -> bool:
     """Whether ranks on devices of this kind ("cpu", "cuda") can draw together.
 
-    Ranks on GPUs use peer memory, or NCCL without it, and only if GUMBEL_VLLM_GPU_RANKS is 1: vLLM's
-    ranks have not been run with it on GPUs.
+    Ranks on GPUs use peer memory, or NCCL without it, and only if GUMBEL_VLLM_GPU_RANKS is 1: ranks
+    of vLLM on GPUs have not been run with it.
     """
     if kind != "cuda":
         return kind == "cpu"

@@ -333,4 +333,5 @@ def test_errors_name_arguments_as_they_were_passed():
     assert_error("weight_or_logits: weight has 15 columns", gumbel.explain, WEIGHT[:, 1:], HIDDEN)
     assert_error("softcap: softcap is -1", gumbel.sample_logits, LOGITS, softcap=-1.0)
     wrong = gumbel.proposal_logits(LOGITS[:, :-1])
-    assert_error("proposal: the range of tokens is not the target's", *verify, rule="rejection", proposal=wrong)
+    text = "proposal: the range of tokens is not the target's"
+    assert_error(text, *verify, rule="rejection", proposal=wrong)
