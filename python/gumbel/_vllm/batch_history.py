@@ -31,8 +31,10 @@ class BatchHistory:
 
     def __init__(self, rows: int, vocab_size: int, device: torch.device) -> None:
         self.history = History(rows, vocab_size, like=torch.empty(0, device=device))
-        # Of each row: its request, its prompt's length, and the counted length of its text.
-        self._owners: list[Optional[tuple[str, int]]] = [None] * rows
+        # Of each row: its text, its prompt's length, and the counted length of the text. vLLM keeps
+        # the list of a text as long as its request, while clients may use a request's id again.
+        self._texts: list[Optional[list[int]]] = [None] * rows
+        self._prompts = [0] * rows
         self._counted = [0] * rows
 
     def update(self, batch: Any, texts: list[list[int]]) -> History:
@@ -45,12 +47,12 @@ class BatchHistory:
         prompts = batch.num_prompt_tokens[: len(texts)].tolist()
         changed, grown = [], []
         for row, text in enumerate(texts):
-            request = batch.req_ids[row]
-            if request not in penalised:
+            if batch.req_ids[row] not in penalised:
                 continue
-            owner, length = (request, prompts[row]), _known_length(text)
-            if self._owners[row] != owner or length < self._counted[row]:
-                self._owners[row] = owner
+            length = _known_length(text)
+            known = self._texts[row] is text and self._prompts[row] == prompts[row]
+            if not known or length < self._counted[row]:
+                self._texts[row], self._prompts[row] = text, prompts[row]
                 changed.append(row)
             elif length > self._counted[row]:
                 grown.append((row, text[self._counted[row] : length]))

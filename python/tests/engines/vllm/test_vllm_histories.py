@@ -40,10 +40,14 @@ def read_row(history, row):
 
 def test_texts_are_counted_as_they_grow():
     batch, history = Batch(("a", [1, 2], True), ("b", [3], True)), BatchHistory(4, VOCAB, CPU)
-    found = history.update(batch, [[], [40]])
+    texts: list[list[int]] = [[], [40]]
+    found = history.update(batch, texts)
     assert read_row(found, 0) == ([1, 2], [], {})
     assert read_row(found, 1) == ([3], [40], {40: 1})
-    history.update(batch, [[7, 7, 8], [40, 41]])
+    history.history.start = None  # only the new tokens are counted
+    texts[0] += [7, 7, 8]
+    texts[1] += [41]
+    history.update(batch, texts)
     assert read_row(found, 0) == ([1, 2], [7, 8], {7: 2, 8: 1})
     assert read_row(found, 1) == ([3], [40, 41], {40: 1, 41: 1})
 
@@ -51,21 +55,29 @@ def test_texts_are_counted_as_they_grow():
 @pytest.mark.parametrize("placeholders", [[-1], [-1, -1]])
 def test_placeholders_are_counted_once_they_are_filled(placeholders):
     batch, history = Batch(("a", [1], True)), BatchHistory(1, VOCAB, CPU)
-    found = history.update(batch, [[5, *placeholders]])
+    text = [5, *placeholders]
+    found = history.update(batch, [text])
     assert read_row(found, 0) == ([1], [5], {5: 1})
-    history.update(batch, [[5, 6]])
+    text[1:] = [6]
+    history.update(batch, [text])
     assert read_row(found, 0) == ([1], [5, 6], {5: 1, 6: 1})
 
 
 def test_rows_are_read_again_when_their_request_changes():
     history = BatchHistory(2, VOCAB, CPU)
-    history.update(Batch(("a", [1], True), ("b", [2], True)), [[10], [20, 21]])
-    found = history.update(Batch(("b", [2], True)), [[20, 21, 22]])  # has moved to row 0
+    text = [20, 21]
+    history.update(Batch(("a", [1], True), ("b", [2], True)), [[10], text])
+    text.append(22)
+    found = history.update(Batch(("b", [2], True)), [text])  # has moved to row 0
     assert read_row(found, 0) == ([2], [20, 21, 22], {20: 1, 21: 1, 22: 1})
-    history.update(Batch(("b", [2], True)), [[20]])  # tokens were withdrawn
+    del text[1:]  # tokens were withdrawn
+    history.update(Batch(("b", [2], True)), [text])
     assert read_row(found, 0) == ([2], [20], {20: 1})
-    history.update(Batch(("b", [2, 20], True)), [[9]])  # the text has become part of the prompt
+    text[:] = [9]  # the text has become part of the prompt
+    history.update(Batch(("b", [2, 20], True)), [text])
     assert read_row(found, 0) == ([2, 20], [9], {9: 1})
+    history.update(Batch(("b", [3, 30], True)), [[8]])  # another request with the same id
+    assert read_row(found, 0) == ([3, 30], [8], {8: 1})
 
 
 def test_rows_without_penalties_are_left_alone():
