@@ -84,8 +84,8 @@ struct bench_machine {
 };
 extern const struct bench_machine bench_cpu, bench_cuda;
 
-/* The least bytes that a way reads, and the least multiply-add operations: 0 for ways that have
- * none. */
+/* The minimum of bytes that a way reads, and of floating-point operations, two for a multiply-add;
+ * 0 operations for ways whose products are not counted. */
 double bench_way_bytes(const struct bench *bench, int64_t batch, enum way way);
 double bench_way_operations(const struct bench *bench, int64_t batch, enum way way);
 

@@ -50,8 +50,8 @@ static double first_rate(gumbel_device *device, float z, int rows)
     return (double)first * V / ((double)rows * S);
 }
 
-/* The factor is between e^-h and e^h, with h the spacing of the largest scores, within the standard
- * error of the count. */
+/* The rate of token 0, relative to 1/V, is between e^-h and min(e^h, V), with h the spacing of the
+ * largest scores, within five standard errors of the count. */
 static void tie_rate_of_large_logits(void **state)
 {
     static const float sizes[] = {0, 1e3f, 1e4f, 1e5f, 1e6f, 1e7f, -1e7f, 1e8f, -1e8f, 1e9f};
@@ -62,9 +62,10 @@ static void tie_rate_of_large_logits(void **state)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         double h = float_spacing(fabs((double)sizes[i]) + 46);
         double rate = first_rate(device, sizes[i], rows), bound = fmin(exp(h), V);
-        print_message("64 logits of %.0e: token 0 drawn %.4f times too often (noise %.4f), h %.3g, "
-                      "bound %.4f\n",
-                      (double)sizes[i], rate, noise / 5 * sqrt(rate), h, bound);
+        print_message(
+            "64 logits of %.0e: token 0 drawn at %.4f of the right rate (noise %.4f), h %.3g, "
+            "bound %.4f\n",
+            (double)sizes[i], rate, noise / 5 * sqrt(rate), h, bound);
         assert_true(rate < bound + noise * sqrt(rate));
         assert_true(rate > exp(-h) - noise);
     }

@@ -2,7 +2,8 @@
  *
  * Decode (one row of x) multiplies 16-bit weights as it reads them: the speed is that of the
  * memory. Prefill widens four rows of weights into scratch that stays in the cache, and multiplies
- * them with four rows of x at a time, so that a load serves four products. Both sum in the order of
+ * them with four rows of x at a time where there are 32 registers, so that a load serves four
+ * products; elsewhere with one. Both sum in the order of
  * lanes.h over packed rows, so that the bits do not depend on the path.
  *
  * Packed: of each 32 elements the 16 even ones, then the 16 odd ones; the last 32 are padded with

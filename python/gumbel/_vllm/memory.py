@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import threading
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -22,13 +23,17 @@ from .support import is_served
 
 
 @functools.cache
-def _workspace_of(device: torch.device) -> SharedWorkspace:
+def _workspace_of(device: torch.device, thread: int = 0) -> SharedWorkspace:
     return SharedWorkspace()
 
 
 def shared_workspace(device: torch.device) -> AbstractContextManager[None]:
-    """Context in which all calls of this thread use the device's one workspace."""
-    return use_workspace(_workspace_of(device))
+    """Context in which all calls of this thread use one workspace.
+
+    A GPU has one, as vLLM samples on one stream; on the CPU each thread has its own.
+    """
+    thread = threading.get_ident() if device.type == "cpu" else 0
+    return use_workspace(_workspace_of(device, thread))
 
 
 def _max_workspace(runner: Any, arrays: TorchArrays) -> int:

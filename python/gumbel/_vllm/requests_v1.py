@@ -70,13 +70,16 @@ def _seeds(
     given: Any = getattr(metadata, "_gumbel_seeds", None)
     if given is None:
         seeds = [0] * requests
-        for row, generator in metadata.generators.items():
+        for row, own in metadata.generators.items():
             if row < requests:
-                seed = generator.initial_seed() & (2**64 - 1)
+                seed = own.initial_seed() & (2**64 - 1)
                 seeds[row] = seed - (seed >> 63 << 64)
         missing = [row not in metadata.generators for row in range(requests)]
-        given = torch.tensor(seeds, device=device), torch.tensor(missing, device=device)
-        given += (any(missing),)
+        given = (
+            async_tensor_h2d(seeds, device=device, dtype=torch.int64),
+            async_tensor_h2d(missing, device=device, dtype=torch.bool),
+            any(missing),
+        )
         metadata._gumbel_seeds = given
     found: torch.Tensor
     found, absent, some = given

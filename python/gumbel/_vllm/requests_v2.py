@@ -146,7 +146,7 @@ class Slots:
     def _update_history(self, batch: Any) -> Any:
         if self._history is None:
             self._history = SlotHistory(self.sampler.penalties_state)
-        self._history.update(batch)
+        self._history.update(batch, self.penalised)
         return self._history.history
 
     def _lists(self, found: Any) -> dict[str, Any]:

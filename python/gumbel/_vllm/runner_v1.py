@@ -123,12 +123,12 @@ def _draw_processed(
         return _stock_call(self, logits, generators, k, p)  # type: ignore[no-any-return]
     rows = read_rows(step.runner.input_batch.sampling_metadata, step, len(logits))
     rows["temperature"] = torch.ones_like(rows["temperature"])
-    returned = None
-    if self.logprobs_mode.startswith("processed"):
-        logits = returned = apply_top_k_top_p(logits, k, p)
-    if self.logprobs_mode == "processed_logprobs":
-        returned = logits.log_softmax(dim=-1, dtype=torch.float32)
     drawn = _drawer(self).draw(logits, DrawParameters(rows), counted_as=None)
+    returned = None
+    if self.logprobs_mode.startswith("processed"):  # after the draw, which truncates itself
+        returned = apply_top_k_top_p(logits, k, p)
+    if self.logprobs_mode == "processed_logprobs":
+        returned = returned.log_softmax(dim=-1, dtype=torch.float32)
     return drawn.tokens.view(-1), returned
 
 

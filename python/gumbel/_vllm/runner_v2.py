@@ -109,12 +109,10 @@ class Sampler:
 
         def draw(*arguments: Any, return_logprobs: bool) -> tuple[torch.Tensor, torch.Tensor]:
             processed = base.apply_sampling_params(*arguments, skip_top_k_top_p=True)
-            if base.logprobs_mode.startswith("processed"):
-                processed = base.sampling_states.apply_top_k_top_p(
-                    processed, batch.expanded_idx_mapping, batch.idx_mapping_np
-                )
             parameters = DrawParameters(self.slots.rows(batch, processed=True))
             drawn = self.drawer.draw(processed, parameters, counted_as=None)
+            if base.logprobs_mode.startswith("processed"):
+                processed = _truncate(base, processed, batch)
             return drawn.tokens.view(-1).long(), processed
 
         base.sample = draw
@@ -175,7 +173,7 @@ class Verifier:
         wanted = states.max_num_logprobs(batch.idx_mapping_np)
         if wanted != NO_LOGPROBS:
             logits = materialise(logits)
-        shown, counted_as, parameters = logits, "logits", None
+        shown, counted_as = logits, "logits"
         shows_processed = sampler.base.logprobs_mode.startswith("processed")
         sampler.slots.skip(batch)
         if sampler.slots.serves_drafts(batch) and not (wanted != NO_LOGPROBS and shows_processed):
@@ -194,6 +192,8 @@ class Verifier:
         found = found.long()
         tensors = None
         if wanted != NO_LOGPROBS:
+            if shows_processed:
+                shown = _truncate(sampler.base, shown, batch)
             tensors = call_by_name(
                 self.base._get_logprobs_tensors,
                 input_batch=batch,
@@ -215,7 +215,7 @@ class Verifier:
 
 
 def _processed(base: Any, logits: torch.Tensor, batch: Any, tokens: torch.Tensor) -> torch.Tensor:
-    """Logits [n, V] after vLLM's processors, temperature and min_p."""
+    """Logits [n, V] after vLLM's processors, temperature and min_p, before top_k and top_p."""
     changed: torch.Tensor = call_by_name(
         base.apply_sampling_params,
         logits=logits,
@@ -226,9 +226,17 @@ def _processed(base: Any, logits: torch.Tensor, batch: Any, tokens: torch.Tensor
         input_ids=tokens,
         expanded_local_pos=batch.expanded_local_pos,
         seq_lens_upper_bound_np=batch.seq_lens_cpu_upper_bound.numpy(),
-        skip_top_k_top_p=not base.logprobs_mode.startswith("processed"),
+        skip_top_k_top_p=True,
     )
     return changed
+
+
+def _truncate(base: Any, logits: torch.Tensor, batch: Any) -> torch.Tensor:
+    """Logits for vLLM's processed log-probabilities, truncated after the draw, which truncates."""
+    cut: torch.Tensor = base.sampling_states.apply_top_k_top_p(
+        logits, batch.expanded_idx_mapping, batch.idx_mapping_np
+    )
+    return cut
 
 
 @functools.wraps(_stock_sample)

@@ -32,12 +32,15 @@ class SlotHistory:
         """Read the counts of these slots again at their next step."""
         self._unread[slots] = True
 
-    def update(self, batch: Any) -> None:
+    def update(self, batch: Any, penalised: Any) -> None:
         """Add the last token of each request of a batch of one row a request.
+
+        penalised    bool [slots]: the slots whose requests have penalties; others are not read.
 
         A request's last token is the input of its row. vLLM has counted it if it is an output.
         """
-        unread = batch.idx_mapping_np[self._unread[batch.idx_mapping_np]]
+        found = batch.idx_mapping_np
+        unread = found[self._unread[found] & penalised[found]]
         for first in range(0, len(unread), _SLOTS_AT_ONCE):
             slots = torch.from_numpy(unread[first : first + _SLOTS_AT_ONCE].astype(np.int64))
             slots = slots.to(self._counts.device, non_blocking=True)
@@ -48,6 +51,7 @@ class SlotHistory:
             self._output.stride(0),
             self._counts,
             self._counts.stride(0),
+            self._counts.shape[1],
             batch.idx_mapping,
             batch.input_ids,
             batch.logits_indices,
@@ -56,12 +60,13 @@ class SlotHistory:
 
 @triton.jit
 def _add_inputs(  # type: ignore[no-untyped-def]
-    output, output_stride, counts, counts_stride, slots, input_ids, logits_indices
+    output, output_stride, counts, counts_stride, vocab, slots, input_ids, logits_indices
 ):
     """Set the bit of a row's input token in its slot's mask, if the token has a count."""
     row = tl.program_id(0)
     slot = tl.load(slots + row).to(tl.int64)
     token = tl.load(input_ids + tl.load(logits_indices + row))
-    if tl.load(counts + slot * counts_stride + token) > 0:
+    known = (token >= 0) & (token < vocab)
+    if tl.load(counts + slot * counts_stride + token, mask=known, other=0) > 0:
         word = output + slot * output_stride + token // 32
         tl.store(word, tl.load(word) | (1 << (token % 32)))

@@ -139,7 +139,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
     },
     {
         .rung = {.name = "naive",
-                 .method = "one warp a token, for all dtypes and strides",
+                 .method = "16 threads a token, for all dtypes and strides",
                  .kernels = "naive.cu, finish.cu",
                  .supports = CAPABILITIES_OF_TILES},
         .run = cuda_run_naive,

@@ -135,3 +135,26 @@ def test_drafts_save_steps():
     name = "allowed_token_ids"
     plain = run_plugin("V1").counts(NAMES.index(name))["fused"]
     assert 0 < job.counts(names.index(name))["fused"] < plain
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_the_kind_of_logprobs_changes_no_text(runner):
+    """Logits are truncated once, also where vLLM's processors and truncated logits are involved."""
+    drawn = {**DRAWN, "top_p": 0.6, "logprobs": 2}
+    names = ["nothing", "penalties", "bad_words", "min_tokens"]
+    raw, processed = (
+        run(rounds(names, **drawn), runner, logprobs_mode=f"{kind}_logprobs")
+        for kind in ("raw", "processed")
+    )
+    for name, one, other in zip(names, raw.rounds, processed.rounds):
+        for left, right in zip(one["requests"], other["requests"]):
+            assert left["texts"][0]["ids"] == right["texts"][0]["ids"], name
+
+
+def test_requests_with_and_without_a_seed_share_a_batch():
+    """A request's text does not depend on a neighbour without a seed, nor that one's on it."""
+    seeded = request(PROMPTS[0], 8, temperature=1.0, seed=5)
+    fresh = request(PROMPTS[1], 8, temperature=1.0)
+    alone = run([[seeded], [seeded, fresh]], "V1")
+    texts = [[it["texts"][0]["ids"] for it in found["requests"]] for found in alone.rounds]
+    assert texts[0][0] == texts[1][0] and len(texts[1][1]) == 8

@@ -7,8 +7,8 @@
  * MAP    a CTA takes 4 batch rows through a split of the vocabulary, 64 tokens at a time. 16
  *        threads compute a dot product; then a warp a row and sample scores the 64 tokens.
  * SMEM   [4][64] transformed logits; the largest z, mass and flags of each row's block.
- * SYNC   three __syncthreads() a block of tokens: all threads wait until the logits are written,
- *        until the masses are written, and until both are read.
+ * SYNC   a draw has three __syncthreads() a block of tokens: all threads wait until the logits are
+ *        written, until the masses are written, and until both are read. A product alone has one.
  * NUMERICS  the order of every sum is the CPU's (docs/maths.md, sections 4 and 5): the same bits.
  */
 #include "core/row.h"
