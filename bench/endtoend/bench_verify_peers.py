@@ -2,15 +2,21 @@
 """How long does verifying drafts take, compared with the methods of PyTorch engines, on one GPU?
 
 The input is the hidden states of n = R (G + 1) rows, for R requests with chains of G drafts; the
-output is the emitted tokens. The contestants are the library by its coupled rule, and by
-rejection with log-normalisers supplied by the drafter, with stored logits, and with the draft's
-head alone; a compiled rejection sampler as in engines, on probabilities; and FlashInfer's
-chain_speculative_sampling if installed. A plain fused draw of n rows is timed, too. Emitted
-tokens are checked before anything is timed: coupled tokens against the plain draw, the others by
-the number of accepted drafts. Graphs of the contestants take turns. Requires torch and the
-package gumbel, built with the CUDA kernels: script/bench-gpu --verify-peers builds and runs it,
-in two minutes on an H100. The shapes with most requests are measured first, and the file is
-written after each shape, so that a run that ends early keeps them.
+output is the emitted tokens. The contestants are:
+
+- the library's coupled rule;
+- the library's rejection rule with the drafter's log-normalisers, with the draft's stored logits,
+  or with the draft's head alone;
+- a compiled rejection sampler on probabilities, as in engines;
+- FlashInfer's chain_speculative_sampling, if installed;
+- for comparison, a plain fused draw of n rows.
+
+Emitted tokens are checked before a shape is timed: coupled tokens must equal those of the plain
+draw, and the other rules must accept the expected number of drafts. The CUDA graphs of the
+contestants are replayed alternately. Shapes with one request are measured last, and the file is
+written after each shape, so that a run that ends early keeps the other shapes. Requires torch and
+the package gumbel, built with the CUDA kernels: script/bench-gpu --verify-peers builds and runs it,
+in two minutes on an H100.
 """
 
 import sys
@@ -26,10 +32,10 @@ VOCAB, HIDDEN, DRAFT_HIDDEN = 151936, 4096, 1024
 REQUESTS, DRAFTS = (1, 8, 16, 64), (3, 7)
 TINY_REQUESTS = (1, 16)
 TINY = {"vocab": 640, "hidden": 32, "draft_hidden": 16}
-CALLS = 3  # a replay
+CALLS = 3  # steps in one graph
 ROUNDS = 21
 SECONDS = 120
-MAX_DEVIATIONS = 6.0  # of a count of accepted drafts from its expectation
+MAX_DEVIATIONS = 6.0  # standard deviations between the accepted drafts and their expected number
 
 
 # ----------------------------------------------------------------------------------- checks ----
@@ -51,8 +57,12 @@ def accepted_in(tokens, case):
 
 
 def check(contestant, tokens, case, drawn, expected):
-    """Checks the emitted tokens; returns the accepted drafts a request, or None if the contestant
-    emits no chains. `drawn` are the tokens of a plain draw of all rows."""
+    """Checks the emitted tokens. Returns the mean number of accepted drafts per request, or None if
+    the contestant emits no chains.
+
+    drawn     tokens of a plain draw of all rows
+    expected  (mean, standard deviation) of the number of accepted drafts
+    """
     if not contestant.rule:
         return None
     accepted = accepted_in(tokens, case)
@@ -62,7 +72,7 @@ def check(contestant, tokens, case, drawn, expected):
             raise ValueError("the tokens are not those of a plain draw")
     else:
         mean, deviation = expected
-        # Sums of products in two orders, or of bfloat16 logits, move the expectation by less.
+        # 1% of the rows exceeds the effect of the summation order and of bfloat16 logits.
         if abs(accepted - mean) > MAX_DEVIATIONS * deviation + 0.01 * case.rows:
             due = f"{mean:.1f} +- {deviation:.1f} are due"
             raise ValueError(f"{accepted} drafts are accepted, {due}")
@@ -73,7 +83,7 @@ def check(contestant, tokens, case, drawn, expected):
 
 
 def peak_of(step, device):
-    """The result of a step, and the largest number of bytes that it allocates."""
+    """The result of a step, and its peak of newly allocated bytes; None on a CPU."""
     if device == "cpu":
         return step(), None
     torch.cuda.synchronize()
@@ -85,7 +95,8 @@ def peak_of(step, device):
 
 
 def compete(case, arguments, ends, skip):
-    """name -> spread, bytes, accepted drafts and seconds to compile of each, for one shape."""
+    """Measures one shape. Returns, by contestant: times, peak bytes, accepted drafts, and seconds
+    of preparation. After the time `ends` peers are skipped; `skip` receives a name and a reason."""
     found, timers = {}, {}
     drawn, expected = None, case.expected()
     for contestant in CONTESTANTS:
@@ -115,7 +126,8 @@ def compete(case, arguments, ends, skip):
 
 
 def compute_ratios(found):
-    """The time of the fastest peer over that of each of gumbel's ways; None without peers."""
+    """The fastest peer's time divided by that of each rule of gumbel, None without peers; and the
+    time of the coupled rule divided by that of the plain draw."""
     time_of = {name: one["time"]["median_us"] for name, one in found.items()}
     peers = [time_of[c.name] for c in CONTESTANTS if not c.ours and c.name in time_of]
     fastest = min(peers, default=None)
@@ -130,7 +142,7 @@ def compute_ratios(found):
 
 
 def print_table(entries):
-    """One row a shape, medians in microseconds."""
+    """Prints one row for each shape: medians in microseconds."""
     heads = ["R", "G", "rows", *(c.column for c in CONTESTANTS), "coupled / plain",
              "peer / coupled", "peer / supplied"]
     rows = [heads]
@@ -148,7 +160,7 @@ def print_table(entries):
 
 
 def models_of(size, device):
-    """The target's head, and the draft's head, which has the first columns of the target's."""
+    """The weights of the target's head, and of the draft's: the first columns of the target's."""
     weight = torch.randn(size["vocab"], size["hidden"], device=device).bfloat16()
     return weight, weight[:, : size["draft_hidden"]].contiguous()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of Qwen3's shapes with random weights, built on the device, and the requests."""
+"""Models with random weights in the shapes of Qwen3, and requests of the end-to-end benchmarks."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ REQUESTS = {
 
 @dataclass(frozen=True)
 class Shape:
-    """A model's sizes, as its published configuration has them."""
+    """The sizes of a model, by its published configuration."""
 
     hidden: int
     layers: int
     intermediate: int
-    heads: int
+    heads: int  # number of attention heads
     groups: int  # number of key/value heads
     tied: bool  # the LM head and the embedding share their weight
     vocab: int = 151936
-    head: int = 128  # elements
+    head: int = 128  # dimension of an attention head
 
     def config(self):
         return transformers.Qwen3Config(
@@ -47,7 +47,7 @@ class Shape:
         )
 
     def weight_bytes(self):
-        """Bytes of all weights in bfloat16."""
+        """Bytes of all matrices in bfloat16; the weights of the norms are left out."""
         attention = 2 * self.hidden * self.head * (self.heads + self.groups)
         layer = attention + 3 * self.hidden * self.intermediate
         embeddings = (1 if self.tied else 2) * self.vocab * self.hidden
@@ -65,7 +65,7 @@ TINY = {
 
 
 def make(shape, device):
-    """A model in bfloat16 whose logits are about as peaked as those of a trained one."""
+    """A model in bfloat16 whose logits have a standard deviation of about LOGIT_DEVIATION."""
     config = shape.config()
     torch.manual_seed(0)
     with torch.device(device):
@@ -85,7 +85,7 @@ def prompts(batch, shape, device):
 
 
 def entropy(model, ids):
-    """Mean nats of the next token's distribution at T = 1."""
+    """Entropy of the next token's distribution at T = 1, in nats, mean over rows."""
     logits = model(input_ids=ids, logits_to_keep=1).logits[:, -1].float()
     logp = torch.log_softmax(logits, -1)
     return -(logp.exp() * logp).sum(-1).mean().item()

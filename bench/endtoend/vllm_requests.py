@@ -22,13 +22,13 @@ MEASURED = [kind for kind in KINDS if kind not in ("seeds_top_k_top_p", "logprob
 
 
 def make_prompt(row, vocab):
-    """Token ids of the prompt of a row; equal in every run."""
+    """Token ids of a row's prompt, the same in every run."""
     draw = random.Random(977 * row)
     return [draw.randrange(vocab // 100, vocab) for _ in range(PROMPT)]
 
 
 def make_parameters(kind, row, tokens, changes=None):
-    """Arguments of SamplingParams for a row; a kind with a seed has another seed in each row."""
+    """Arguments of SamplingParams for a row. With a seed in the kind, rows have different seeds."""
     found = {**KINDS[kind], "max_tokens": tokens, "ignore_eos": True, "detokenize": False}
     if "seed" in found:
         found["seed"] += 1000 * row
@@ -36,7 +36,11 @@ def make_parameters(kind, row, tokens, changes=None):
 
 
 class RandomRequests:
-    """Requests whose kinds, lengths and number at a time are random."""
+    """An endless source of requests with random kinds and output lengths, for random batch sizes.
+
+    most    largest batch size
+    tokens  largest output length
+    """
 
     def __init__(self, vocab, most, tokens):
         self.draw = random.Random(0)
@@ -44,11 +48,11 @@ class RandomRequests:
         self.count = 0
 
     def draw_number(self):
-        """How many requests the next batches have."""
+        """A random batch size, in 1..most."""
         return self.draw.randint(1, self.most)
 
     def next(self):
-        """(name, prompt, arguments of SamplingParams) of one more request."""
+        """The next request: (name, prompt, arguments of SamplingParams)."""
         self.count += 1
         row = self.draw.randrange(1 << 20)
         kind = self.draw.choice(list(KINDS))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gumbel completion: scripts for bash, zsh and fish that complete commands, options and values,
- * generated from the argument tables.
+ * gumbel completion: prints a script that completes commands, options and values in bash, zsh or
+ * fish. The scripts are generated from the argument tables.
  */
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@ const struct command_line completion_line = {
                 .offset = offsetof(struct completion_options, shell), .choices = "bash zsh fish"},
 };
 
-/* The kind of completion of a value. */
+/* How a shell completes the value of an option. */
 enum completed { AS_NOTHING, AS_CHOICES, AS_FILE, AS_FOLDER };
 
 static enum completed find_completion(const struct argument *argument)
@@ -64,7 +64,7 @@ static void print_bash_name(void *context, const struct argument *argument)
     printf(" --%s", argument->name);
 }
 
-/* Prints the branch that completes the values of one option. */
+/* Prints the `case` branch that completes the value of one option. */
 static void print_bash_value(void *context, const struct argument *argument)
 {
     const struct command *command = context;

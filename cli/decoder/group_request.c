@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Repeats the list of the first row GENERATE_GROUP times. */
+/* Allocates GENERATE_GROUP lists that equal the first list of `one`. */
 static int repeat_lists(const gumbel_token_lists *one, gumbel_token_lists *copies,
                         decoder_error *error)
 {
@@ -39,7 +39,8 @@ static void free_lists(const gumbel_token_lists *lists)
     free((void *)lists->values);
 }
 
-/* Counts the prompt once and copies the counts to the other samples. */
+/* Allocates a history for each sample. Sets the prompt's bits in the first one and copies them to
+ * the others; the output is empty, so its bits and counts remain 0. */
 static int start_history(group_request *r, const generate_options *options, int64_t vocab,
                          int32_t samples, decoder_error *error)
 {

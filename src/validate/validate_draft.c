@@ -121,7 +121,7 @@ gumbel_status gumbel_check_host_draft(const gumbel_draft *draft, const int32_t *
     return gumbel_check_host_lists(&draft->stop, live, "draft.stop", error);
 }
 
-/* ----------------------------------------------------------- the call that drew the drafts ---- */
+/* ------------------------------------------------------------------ the draft model's call ---- */
 
 /* Prefixes the field of an error with "draft.". */
 static gumbel_status prefix_field(gumbel_status status, gumbel_error *error)
@@ -134,13 +134,15 @@ static gumbel_status prefix_field(gumbel_status status, gumbel_error *error)
     return status;
 }
 
-/* Whether the rules use the domain's noise; BLOCK adds the row to the domain's higher bits. */
+/* Whether REJECTION or BLOCK uses noise of this domain. BLOCK puts a row number into the bits
+ * above the lowest 8. */
 static int is_domain_of_rules(uint32_t domain)
 {
     return (domain & 0xff) == GUMBEL_DOMAIN_ACCEPT || (domain & 0xff) == GUMBEL_DOMAIN_RESIDUAL;
 }
 
-/* Rejects parameters that a draft takes from the target's call. */
+/* Rejects parameters that the target's call sets for the draft, parameters that drafts do not
+ * support, and domains whose noise would be used twice. */
 static gumbel_status check_draft_sampling(const gumbel_sampling *s, const gumbel_problem *target,
                                           gumbel_error *error)
 {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Logits that the Hopper kernel stores without a draw, against plain loops in double, and again in
-// another order by another kernel, bit by bit; the maxima of their tiles, which are exact; and, for
-// truncated rows, the subtiles that reach bounds: all tokens that can matter must be stored.
+// Tests the logits that the Hopper kernel stores if it does not draw:
+// - logits agree with loops in double, and bit by bit with a second launch in another thread order,
+//   perhaps by a wider kernel, that stores no maxima;
+// - the maxima of tiles are exact;
+// - with bounds for truncated rows, every subtile that can affect an output is stored.
 #include "launch_sm90.h"
 #include "tables.h"
 
@@ -54,7 +56,7 @@ problem_plan plan_of(int index, uint64_t *random)
     return plan;
 }
 
-/* Sets a token's bias to +inf, -inf or a NaN of either sign. */
+/* Sets a token's bias to +inf, -inf, NaN or a negative NaN, for kinds 0..3. */
 void spoil_bias(test_problem *test, int64_t token, int kind)
 {
     static const uint32_t single[4] = {0x7f800000, 0xff800000, 0x7fc00000, 0xffc00000};
@@ -69,7 +71,8 @@ void spoil_bias(test_problem *test, int64_t token, int kind)
     test->bias[(size_t)token] = values[kind];
 }
 
-/* Makes a row NaN, and biases of tokens not finite: -inf in a whole tile, or a few at random. */
+/* At random: sets a hidden element of one row to NaN, the biases of the first tile to -inf, and a
+ * few other biases to values that are not finite. */
 void spoil(test_problem *test)
 {
     const problem_plan *plan = &test->generated->plan;
@@ -115,7 +118,7 @@ test_problem make(int index)
     return test;
 }
 
-/* Stores the logits, and their maxima unless NULL, one launch per group of rows. */
+/* Emulates launches, one per group of rows, that store the logits and, unless NULL, the maxima. */
 void store_emulated(test_problem *test, table *logits, table *maxima)
 {
     const problem_plan *plan = &test->generated->plan;
@@ -139,7 +142,7 @@ void store_emulated(test_problem *test, table *logits, table *maxima)
 
 /* ---------------------------------------------------------------------------- comparison ---- */
 
-/* Whether a logit equals the sum of its terms, with one rounding per term. */
+/* Whether a logit equals the sum of its terms, up to one float32 rounding per term. */
 bool is_logit(const test_problem &test, int64_t row, int64_t token, double logit)
 {
     size_t size = (size_t)test.generated->plan.hidden_size;
@@ -168,7 +171,8 @@ bool logits_agree(const test_problem &test, table *logits)
     return true;
 }
 
-/* The largest stored logit of a row's tile, or of subtile `at` of `size` tokens. */
+/* The largest stored logit of tile `at` of a row, or of subtile `at` if `size` is that of a
+ * subtile; NaN if one is NaN. */
 float find_maximum(const test_problem &test, table *logits, int64_t row, int64_t at,
                    int64_t size = CUDA_SM90_TILE)
 {
@@ -198,16 +202,18 @@ bool block_maxima_agree(const test_problem &test, table *logits, table *maxima)
     return true;
 }
 
-/* ----------------------------------------------------------------------- stored by bounds ---- */
+/* ------------------------------------------------------------------- storing with bounds ---- */
 
-/* A temperature at which rounding may make any two logits equal. */
+/* A temperature so high that any two logits may be equal after division by it. */
 constexpr float kMuch = 1e25f;
 
-/* Value of unwritten bytes; rows per tile of stored_subtiles. */
+/* Value of unwritten bytes. */
 constexpr uint8_t kUntouched = 0xa5;
+
+/* Rows of a tile in stored_subtiles: the batch, rounded up to 32. */
 size_t row_places(int64_t batch) { return (size_t)(batch + 31) / 32 * 32; }
 
-/* Truncation and mask of the rows, and the shared words of the launch. */
+/* Truncation, mask and history of the rows, and the arrays that the launch's CTAs share. */
 struct bounded {
     std::vector<int32_t> top_k, mask; /* [B]; [B][words], or none */
     std::vector<float> min_p, temperature;
@@ -254,10 +260,10 @@ bounded make_bounded(test_problem *test, int64_t tiles)
 
 constexpr uint64_t kTag = 0xa5a5a5a5a4;
 
-/* Rows whose bounds one CTA raises. */
+/* Number of rows whose bounds one CTA raises. */
 constexpr int64_t kRowsPerBoundCta = 2;
 
-/* Bounds of an earlier replay, which no logit reaches. */
+/* Stores bounds that no logit reaches, as an earlier replay could: the launch must ignore them. */
 void leave_bounds(bounded *rows, int64_t ctas)
 {
     constexpr uint64_t largest = 0xff7fff; /* FLT_MAX as a threshold */
@@ -265,7 +271,7 @@ void leave_bounds(bounded *rows, int64_t ctas)
         rows->thresholds[(size_t)b * CUDA_THRESHOLD_WORDS] = kTag << 24 | largest;
 }
 
-/* Launches a product that stores by bounds. */
+/* Emulates a launch that stores only subtiles that reach their row's bound. */
 void store_bounded(test_problem *test, bounded *rows, table *logits, table *maxima, table *unseen)
 {
     static const float presence = 0.5f;
@@ -302,7 +308,7 @@ void store_bounded(test_problem *test, bounded *rows, table *logits, table *maxi
     emulate_fused(own);
 }
 
-/* Removes the tokens for which drops(row, word, bit) holds, and finds the maxima of the others. */
+/* Sets logits to -inf where drops(row, word, bit) holds, and recomputes the maxima. */
 template <class F> void drop_logits(const test_problem &test, table *logits, table *maxima, F drops)
 {
     const int64_t first = test.generated->plan.first_token;
@@ -315,8 +321,9 @@ template <class F> void drop_logits(const test_problem &test, table *logits, tab
     }
 }
 
-/* The smallest block maximum that row b can need: that of as many blocks as tokens are required, or
- * as far below the largest as min_p keeps. -inf if the whole row may matter. */
+/* Returns the value below which no logit of row b can affect an output. If the outputs require
+ * `count` tokens, the value is the count-th largest block maximum. With min_p and no top_k, the
+ * value is at most the smallest logit that min_p keeps. Returns -inf if every logit may matter. */
 double find_required_maximum(const test_problem &test, const bounded &rows,
                              std::vector<float> maxima, size_t b)
 {
@@ -340,16 +347,16 @@ double find_required_maximum(const test_problem &test, const bounded &rows,
     return least;
 }
 
-/* Minimum fraction of unneeded subtiles that must be left out: the first tiles of a row are always
- * stored. */
+/* Minimum fraction of unneeded subtiles that must be left out. The fraction is small because the
+ * first tiles of a row are always stored. */
 constexpr double kFewDropped = 0.02;
 
-/* Unneeded subtiles of rows with bounds, and the number left out. */
+/* Number of unneeded subtiles of rows with bounds, and number of subtiles left out. */
 struct bound_counts {
     int64_t needless, dropped;
 };
 
-/* Whether a subtile of row b is stored if marked as such, and otherwise untouched. */
+/* Whether a subtile of row b has the expected logits if `stored`, and otherwise was not written. */
 bool subtile_agrees(const test_problem &test, table *expected, table *found, int64_t b,
                     int64_t strip, bool stored)
 {
@@ -361,6 +368,7 @@ bool subtile_agrees(const test_problem &test, table *expected, table *found, int
     return true;
 }
 
+/* Whether every subtile that may matter is stored, and no subtile past the batch is marked. */
 bool bounds_agree(const test_problem &test, const bounded &rows, table *expected, table *found,
                   table *unseen, bound_counts *counts)
 {
@@ -384,7 +392,7 @@ bool bounds_agree(const test_problem &test, const bounded &rows, table *expected
             return false;
         }
     }
-    for (size_t i = 0; i < rows.stored_subtiles.size(); i++) /* of rows past the batch */
+    for (size_t i = 0; i < rows.stored_subtiles.size(); i++) /* rows past the batch */
         if (i % places >= (size_t)expected->rows && rows.stored_subtiles[i] != kUntouched)
             return false;
     return true;
@@ -400,11 +408,11 @@ bool block_maxima_are(const table &found, const table &expected, int64_t tiles)
     return true;
 }
 
-/* Stores by bounds, twice as a replayed graph. */
+/* Tests storing with bounds, in two launches with the same arrays, as a graph is replayed. */
 bool bounds_pass(test_problem *test, table *logits, table *maxima, bound_counts *counts)
 {
     const int64_t tiles = (test->tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE;
-    if (one_in(&test->random, 2)) /* nothing to wait for */
+    if (one_in(&test->random, 2)) /* a single CTA waits for no other */
         test->ctas = 1;
     bounded rows = make_bounded(test, tiles);
     table whole = *logits, all_block_maxima = *maxima;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernel that serves rows which are drawn before they are truncated, from source on a CPU, its
-// threads in a random order, against the CPU backend, which also makes the initial draws.
+// Tests the kernel that completes rows whose draw precedes their truncation. The kernel's source
+// runs on a CPU, with its threads in a random order. Outputs are compared with those of the CPU
+// backend, which also makes the initial draws.
 #include "launch_pivots.h"
 #include "truncated_rows.h"
 
@@ -14,7 +15,8 @@ extern "C" {
 namespace
 {
 
-/* Numbers of rows by how they were served. */
+/* Numbers of rows by the path that determined them (pivot_paths). `abandoned` rows were finished by
+ * one CTA alone, because the CTAs of the row did not run at the same time. */
 struct row_counts {
     int all, drawn, missed, exactly, abandoned;
 };
@@ -43,8 +45,8 @@ request_plan plan_of(uint64_t *random)
     return plan;
 }
 
-/* Makes half of a row's tokens slightly lower than the others, near the end of a nucleus of one
- * half. */
+/* Makes half of the logits of row b slightly lower than the others and sets top_p to one half, so
+ * that the nucleus ends between two nearly equal logits. */
 void tie_halves(test_problem *test, int64_t b)
 {
     const gumbel_tensor &t = test->req->logits.logits;
@@ -53,7 +55,7 @@ void tie_halves(test_problem *test, int64_t b)
     test->top_p[(size_t)b] = 0.5f;
 }
 
-/* The request points into the problem. */
+/* Fills in *test, which must outlive its request: the request points to test->top_p. */
 void make_test(test_problem *test, int index, gumbel_device *cpu)
 {
     static const float top_ps[] = {0.3f,    0.5f,      0.8f, 0.95f, 0.95f,
@@ -79,7 +81,7 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
 
 /* ---------------------------------------------------------------------------- comparison ---- */
 
-/* The result of a plain draw. */
+/* Draws the request without truncation: the draw from which the kernel starts. */
 void draw_plainly(const test_problem &test, gumbel_device *cpu, outcome *into)
 {
     request plain = *test.req;
@@ -88,7 +90,7 @@ void draw_plainly(const test_problem &test, gumbel_device *cpu, outcome *into)
         exit(1);
 }
 
-/* Serves the rows; returns whether all agree with the CPU backend. */
+/* Runs the kernel over all rows; returns whether all outputs equal those of the CPU backend. */
 bool serve_rows(test_problem *test, gumbel_device *cpu, const cuda_truncated_params &p,
                 const outcome *host, outcome *ours, row_counts *counts)
 {
@@ -143,7 +145,7 @@ int main(int argc, char **argv)
     int failed = run_problems(argc, argv, 80, 2000, [&](int i) { return passes(i, cpu, &counts); });
     printf("%d rows: %d drawn again, %d of them twice, %d summed exactly, %d by one CTA alone\n",
            counts.all, counts.drawn, counts.missed, counts.exactly, counts.abandoned);
-    /* Few problems do not reach every path. */
+    /* With fewer rows a path may not occur at all. */
     bool idle = counts.all >= 80 && std::min({counts.drawn, counts.missed, counts.exactly,
                                               counts.abandoned}) < counts.all / 60;
     if (idle)

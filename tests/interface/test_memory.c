@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory: a call allocates nothing and starts no thread; a draw from hidden states stores no [B, V]
- * array and requires a small workspace; offsets beyond 4 GiB and beyond 2^32 elements are correct.
+ * Tests of memory: a call allocates nothing and starts no thread; a draw from hidden states stores
+ * no [B, V] array and requires a small workspace; offsets beyond 4 GiB and 2^32 elements are
+ * correct.
  */
 #define _GNU_SOURCE
 #include "outcome.h"
@@ -30,7 +31,7 @@
 #define SANITIZED 0
 #endif
 
-/* ------------------------------------------------- counted calls, by the linker's --wrap ---- */
+/* --------------------------------- allocations, counted by means of the linker's --wrap ---- */
 
 static atomic_int allocations;
 
@@ -110,7 +111,7 @@ static void no_call_allocates(void **state)
         gumbel_device *device = open_device(isas[k], 3, 0);
         size_t bytes;
         void *workspace = make_workspace(device, 5000, 64, 2, &bytes);
-        assert_true(allocations >= before + 4); /* the wrapped functions are counted */
+        assert_true(allocations >= before + 4); /* counting works: the device has allocated */
         before = allocations;
         assert_int_equal(gumbel_sample(device, NULL, &generated->head, &generated->sampling,
                                        &drawn->output, workspace, bytes, NULL),
@@ -192,8 +193,8 @@ static void workspace_is_smaller_than_the_logits(void **state)
 
 /* ------------------------------------------------------------------------ wide offsets ---- */
 
-/* Copies rows to reserved address space, `stride` bytes apart, each on pages of its own. Memory
- * between rows cannot be read. */
+/* Reserves address space, `stride` bytes for each row, and copies each row to pages of its own. A
+ * read between rows faults. Returns NULL if the space cannot be reserved. */
 static char *reserve_spread_rows(const void *rows, int64_t count, size_t row_bytes, size_t stride,
                                  size_t *length)
 {
@@ -250,7 +251,7 @@ static void offsets_of_weights_beyond_4_gib(void **state)
         head.weight.stride = stride;
         assert_int_equal(draw(device, &head, &generated->sampling, wide), GUMBEL_OK);
         assert_true(outcome_same(compact, 0, wide, OUTCOME_ALL, gumbel_isa_name(isa)));
-        /* A shard of the last rows alone, so that one of them is drawn. */
+        /* A shard that has only rows beyond 2^32 elements, so that one of them is drawn. */
         gumbel_head last = problem_shard(&head, 1030, 70),
                     near = problem_shard(&generated->head, 1030, 70);
         assert_int_equal(draw(device, &near, &generated->sampling, compact), GUMBEL_OK);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Truncation at its exact boundaries. The masses of the rows are exact by construction, so the
- * number of kept tokens is known without a tolerance, also for p one float below and above a
- * boundary. Ties at the cutoff, in one block and across many; and rows that defeat every fast path
- * of truncation.
+ * number of kept tokens is known without a tolerance, also for top_p one float below and above a
+ * boundary. Further tests have ties at the cutoff, in one block or across many, and rows for which
+ * no fast path of truncation succeeds.
  */
 #include "requests.h"
 
@@ -66,8 +66,9 @@ static outcome *draw_row(gumbel_device *device, const truncation_case *a, gumbel
     return drawn;
 }
 
-/* Asserts that the kept set has `expected` tokens, by the kept count of the draw and by processed
- * logits. No removed token is larger than a kept one or, among equals, has a lower id. */
+/* Asserts that `expected` tokens are kept, according to both the draw's kept count and the
+ * processed logits, and that no removed token has a larger logit than a kept one, or an equal logit
+ * and a lower id. */
 static void assert_keeps(gumbel_device *device, const truncation_case *a, int64_t expected)
 {
     static float processed[V_MAX];
@@ -122,7 +123,8 @@ static void fill_row(float *row, int64_t count, float value)
 
 /* ------------------------------------------------------------------------------- top_p ---- */
 
-/* Equal tokens have mass 1 each, so the shortest nucleus of p = j / V has j tokens exactly. */
+/* Every token has mass 1, so the smallest nucleus of top_p = j / V has exactly j tokens. All V
+ * tokens tie, so that GUMBEL_TIES_ALL keeps all of them. */
 static void top_p_of_equal_tokens(void **state)
 {
     static float row[4096];
@@ -150,8 +152,7 @@ static void top_p_of_equal_tokens(void **state)
     }
 }
 
-/* Other libraries mask with the lowest float. If the cutoff is at this value, lower ids are
- * kept. */
+/* Other libraries mask tokens with -FLT_MAX. If the cutoff has this value, ties keep lower ids. */
 static void ties_at_the_lowest_float(void **state)
 {
     static float row[300], generated[300];
@@ -176,7 +177,7 @@ static void ties_at_the_lowest_float(void **state)
         }
 }
 
-/* j tokens of mass 1 above tokens of mass 0. */
+/* Seven tokens of mass 1; the mass of all others rounds to 0. */
 static void top_p_with_a_massless_tail(void **state)
 {
     static float row[5000];
@@ -197,7 +198,7 @@ static void top_p_with_a_massless_tail(void **state)
     assert_keeps(*state, &a, 5000);
 }
 
-/* Tails of about the mass that the largest p below 1 drops: 2^-24. */
+/* The largest top_p below 1 removes a mass of 2^-24; the tails have slightly less and more mass. */
 static void top_p_with_a_light_tail(void **state)
 {
     static float row[30001];
@@ -216,8 +217,8 @@ static void top_p_with_a_light_tail(void **state)
     assert_keeps(*state, &a, 30001);
 }
 
-/* The sampled blocks hold the likely tokens of the nucleus, all other blocks its tail, so that a
- * bound estimated from the sample is too high. */
+/* Every 16th block has other logits than the rest, and a bound may be estimated from these blocks
+ * alone. First they have the larger logits, so that the estimate is too high; then the smaller. */
 static void top_p_with_a_misleading_sample(void **state)
 {
     static float row[V_MAX];
@@ -257,8 +258,8 @@ static void top_k_of_distinct_tokens(void **state)
     }
 }
 
-/* One token of each block is above equal others, so the smallest block maximum is not a bound for
- * the k-th largest token. */
+/* In each block one token is above all others, which are equal. With k above the number of blocks,
+ * the smallest block maximum is not a lower bound on the k-th largest logit. */
 static void top_k_among_equal_logits(void **state)
 {
     static float row[640];
@@ -271,7 +272,7 @@ static void top_k_among_equal_logits(void **state)
     a.ties = GUMBEL_TIES_EXACT;
     for (a.top_k = 1; a.top_k < 640; a.top_k += 9)
         assert_keeps(*state, &a, a.top_k);
-    /* Eleven tokens: the ten large ones, and the first of the equal ones. */
+    /* Eleven tokens remain: the ten large ones, and the first of the equal ones. */
     a.top_k = 11;
     a.top_p = 1 - 0x1p-24f;
     assert_keeps(*state, &a, 11);
@@ -312,30 +313,32 @@ static void boundaries_of_min_p(void **state)
 
 /* ------------------------------------------------------------------------------ orders ---- */
 
+/* The probabilities are 0.4, 0.3, 0.2 and 0.1. top_p keeps a token if the mass of larger ones is
+ * less than top_p; min_p, if its ratio to the largest probability is at least min_p. */
 static void orders_of_rules_by_hand(void **state)
 {
     float row[4];
     for (int i = 0; i < 4; i++)
         row[i] = logf((float)(4 - i));
     truncation_case a = {.name = "orders", .logits = row, .vocab = 4, .top_k = 2, .top_p = 0.5f};
-    assert_keeps(*state, &a, 1); /* 4 of the remaining 7 are more than half */
+    assert_keeps(*state, &a, 1); /* top_k leaves 7 tenths: 4/7 >= 0.5 */
     a.order = GUMBEL_ORDER_JOINT;
-    assert_keeps(*state, &a, 2); /* 4 of 10 are not */
+    assert_keeps(*state, &a, 2); /* top_p sees all: 4/10 < 0.5 */
     a.top_p = 0.3f;
     assert_keeps(*state, &a, 1);
     a = (truncation_case){
         .name = "min_p last", .logits = row, .vocab = 4, .top_k = 3, .min_p = 0.7f};
     a.top_p = 0.45f;
-    assert_keeps(*state, &a, 1); /* 4 of the 7 kept by min_p */
+    assert_keeps(*state, &a, 1); /* min_p keeps 7 tenths: 4/7 >= 0.45 */
     a.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
-    assert_keeps(*state, &a, 2); /* 4 of the 9 kept by top_k are less */
+    assert_keeps(*state, &a, 2); /* top_k keeps 9 tenths: 4/9 < 0.45 */
     a.top_p = 0.44f;
     assert_keeps(*state, &a, 1);
     a.order = GUMBEL_ORDER_JOINT;
-    assert_keeps(*state, &a, 2); /* of 10 */
+    assert_keeps(*state, &a, 2); /* 4/10 < 0.44 */
     a.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
     a.top_p = 0.9f;
-    assert_keeps(*state, &a, 2); /* 7 of 9 are less, but 2/4 < 0.7 */
+    assert_keeps(*state, &a, 2); /* top_p keeps three: 7/9 < 0.9; min_p two: 2/4 < 0.7 */
     a.temperature = 2;
     assert_keeps(*state, &a, 3); /* sqrt(2/4) >= 0.7 */
     a.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE;
@@ -351,7 +354,7 @@ static void orders_of_rules_by_hand(void **state)
     assert_keeps(*state, &a, 3); /* 1/4 < 0.4 */
 }
 
-/* A single survivor is drawn with any noise, and the list has no second token. */
+/* A single kept token is drawn with any noise, and the second entry of the top tokens is empty. */
 static void single_survivor_is_drawn(void **state)
 {
     static float row[777];

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* mapping.data of an empty file, which mmap() cannot map. */
 static const unsigned char empty_file[1];
 
 static int map_descriptor(int descriptor, const char *path, file_mapping *mapping,
@@ -50,7 +51,7 @@ static int map_descriptor(int descriptor, const char *path, file_mapping *mappin
 int file_map(const char *path, file_mapping *mapping, decoder_error *error)
 {
     *mapping = (file_mapping){0};
-    /* O_NONBLOCK: opening a FIFO by mistake must fail, not wait for a writer. */
+    /* O_NONBLOCK: if the path is a FIFO, return an error instead of waiting for a writer. */
     int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) {
         return decoder_fail(error, path, NULL, "%s", strerror(errno));

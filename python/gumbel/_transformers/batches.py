@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""generate_batch(): texts of many prompts by continuous batching, with a seed for each prompt."""
+"""generate_batch(): generates from many prompts by continuous batching, with a seed per prompt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .prompts import check_prompts
 from .requests import CHILD
 from .texts import read_seeds
 
-STOP_SECONDS = 5.0  # time-out for the end of a manager
+STOP_SECONDS = 5.0  # how long to wait for a manager's thread to end
 
 
 class BatchError(RuntimeError):
@@ -42,20 +42,22 @@ def generate_batch(
 
     inputs       one list of token ids for each prompt, such as tokenizer(prompts).input_ids; the
                  lists may have different lengths.
-    seed         an int, or one for each prompt, in [0, 2**64); None: drawn by torch's generator.
-                 Text s of num_return_sequences is sample s of its prompt's seed.
-    screen       draw by a screen of the head; see generate().
+    seed         an int in [0, 2**64), or one for each prompt. None draws seeds from torch's
+                 generator. With num_return_sequences, text s of a prompt is sample s of the
+                 prompt's seed.
+    screen       draw with a screen, a quantized copy of the head; see generate().
     max_new_tokens
-                 None: the config's value; without one a text ends only at eos_token_id.
+                 None takes the value of generation_config. If that is None, too, a text ends only
+                 at eos_token_id.
 
     Other arguments are those of the model's generate_batch(). Temperature, top_k, top_p and min_p
-    are fused with the head; with other processors tokens are drawn from the processed logits.
+    are fused with the head. With other logits processors, tokens are drawn from processed logits.
 
-    Returns {request id: GenerationOutput}, in the order of `inputs`, with the texts of a prompt one
-    after another. Raises TypeError for prompts that are not lists of token ids; ValueError for ids
-    outside the vocabulary, an invalid seed, stop_strings, and settings without an end of texts;
-    ImportError if psutil is missing (on a CPU); and BatchError, a RuntimeError, if a text or the
-    manager failed.
+    Returns {request id: GenerationOutput} in the order of `inputs`; the texts of a prompt are
+    adjacent. Raises TypeError if a prompt is not a list of token ids; ValueError for an id outside
+    the vocabulary, an invalid seed, stop_strings, or if neither max_new_tokens nor eos_token_id is
+    set; ImportError if psutil is missing (on a CPU); and BatchError, a RuntimeError, if a text or
+    the manager failed.
     """
     prompts = check_prompts(inputs, model.get_input_embeddings().weight.shape[0])
     if not prompts:
@@ -84,7 +86,7 @@ def generate_batch(
         if warmup:
             manager.warmup()
         manager.start()
-        # Sorted, so that prompts with a common prefix are adjacent and share blocks of the cache.
+        # Sorted, so that prompts with a common prefix are adjacent and share KV cache blocks.
         for at in sorted(range(len(prompts)), key=lambda at: prompts[at], reverse=True):
             manager.add_request(
                 prompts[at],
@@ -103,7 +105,7 @@ def generate_batch(
 def _open_manager(
     model: Any, config: Any, batching: Any, hints: Any, screen: bool
 ) -> Iterator[Any]:
-    """Context with a manager that draws by the library; then restores the model's attention."""
+    """A manager that draws by the library. On exit, stops it and restores the model's attention."""
     attention = model.config._attn_implementation
     found, manager = find_head_of_paged(model), None
     try:
@@ -134,7 +136,8 @@ def _collect_results(manager: Any, count: int) -> dict[str, Any]:
 
 
 def _read_cause(manager: Any) -> str:
-    """The error that ended a manager's thread; transformers 5.16 stores it in another attribute."""
+    """The error that ended a manager's thread, as ": type: message", or "". The supported versions
+    of transformers store it in different attributes."""
     status = getattr(manager, "background_thread_status", manager)
     error = getattr(status, "fatal_error", None)
     return "" if error is None else f": {type(error).__name__}: {error}"

@@ -2,14 +2,14 @@
  *
  * WHAT computes rows of probabilities (eq. 13) in two launches: the masses of splits of rows, then
  *        exp(z - max z) times the probability of the most likely token.
- * COST   reads B V logits twice, the second time from the second-level cache if they fit, and
- *        writes 4 B V bytes; two exponentials a token, about 30 operations.
- * MAP    a CTA takes a split of a row in both launches; a warp takes 512 tokens at a time; a lane
- *        takes four quads of a block of 64, as three other lanes do. Columns count from the row's
- *        start, which keeps aligned rows aligned.
- * SMEM   a summary a thread.
- * SYNC   the second launch waits for the end of the first. No CTA waits for another: a thread
- *        writes only columns that it has read itself, since the output may be the logits.
+ * COST   reads B V logits twice, the second time from the L2 cache if they fit, and writes 4 B V
+ *        bytes; two exponentials per token, about 30 operations.
+ * MAP    a CTA processes one split of a row in both launches; a warp, 512 tokens per iteration; a
+ *        lane, four quads. Four lanes share a block of 64 tokens. Splits begin at multiples of the
+ *        split size from the row's first column, so that aligned rows allow vector loads.
+ * SMEM   one summary per thread.
+ * SYNC   the second launch waits for the end of the first. No CTA waits for another: the output may
+ *        alias the logits, so each thread writes only columns that it has read itself.
  * NUMERICS  summary.h: blocks are summed by eq. 8 and added exactly, so the bits do not depend on
  *        the splits.
  */
@@ -28,11 +28,11 @@ template <gumbel_dtype dtype> struct column_split {
 
     const cuda_softmax_params &p;
     int64_t b;
-    int begin, end, counting; /* columns; those from `counting` on have no probability */
+    int begin, end, counting; /* columns; the probability is 0 in [counting, end) */
     const element *from;      /* row b */
     float *to;
     float inverse_temperature;
-    bool quads; /* whole quads of the row can be loaded */
+    bool quads; /* row b is aligned for vector loads of quads */
 
     __device__ __forceinline__ column_split(const cuda_softmax_params &params, int64_t place)
         : p(params), b(place / p.splits), begin((int)(place % p.splits * p.split_size))
@@ -80,7 +80,7 @@ template <gumbel_dtype dtype> struct column_split {
                 z[i / 4].v[i % 4] = z[i / 4].v[i % 4] * q.scale * inverse_temperature;
     }
 
-    /* z of a quad by the full transform; only the first `valid` columns count. */
+    /* z of a quad by the full transform; -inf in columns from `valid` on. */
     __device__ __forceinline__ four transform(four z, int valid) const
     {
         const gumbel_problem &q = p.problem;
@@ -157,7 +157,8 @@ __device__ __forceinline__ void sum_split(const cuda_softmax_params &p)
     p.masses[blockIdx.x] = sum;
 }
 
-/* Starts at the last row, which was read last and is still in the second-level cache. */
+/* Processes rows from the last to the first: the last row was read last and is still in the L2
+ * cache. */
 template <gumbel_dtype dtype>
 __device__ __forceinline__ void normalize_split(const cuda_softmax_params &p)
 {

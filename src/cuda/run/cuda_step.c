@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls before and after a decode step, by a kernel each: noise ahead of time, advancing positions,
- * grouped draws (drawing one of several parts of a vocabulary by their masses).
+ * Calls before and after a decode step, one kernel each: compute noise ahead of time, advance
+ * positions, and draw a group, which chooses one of several parts of a vocabulary by their masses.
  */
 #include "core/fail.h"
 #include "cuda/common/cuda_parts.h"

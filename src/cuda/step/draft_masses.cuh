@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Masses of model rows for drafts that a rule verifies, and the verdicts of a request.
+ * Verification of drafts by the rules REJECTION and BLOCK, on a GPU: the masses of the rows of the
+ * target and of the draft model, and the verdicts on the nodes of a request (drafts/rules.h).
  */
 #ifndef GUMBEL_CUDA_DRAFT_MASSES_CUH
 #define GUMBEL_CUDA_DRAFT_MASSES_CUH
@@ -25,7 +26,7 @@ struct draft_shared {
     uint32_t best_score; /* best score of a residual so far, as ordered bits */
     int last;            /* this CTA is the last one, by is_last_cta() */
     int32_t emitted;     /* number of tokens, for all threads */
-    int32_t drawn_again; /* a node whose residual holds no token; -1: none */
+    int32_t drawn_again; /* a node whose residual is empty, to draw from the target; -1: none */
 };
 static_assert(sizeof(draft_shared) <= CUDA_MASS_BYTES, "the launcher reserves that much");
 static_assert(sizeof(gumbel_rule_params) <= 4000, "the limit of kernel parameters");
@@ -65,8 +66,8 @@ __device__ __forceinline__ unsigned long long *word_at(uint64_t *words, int64_t 
     return (unsigned long long *)&words[i];
 }
 
-/* Counts this CTA as finished, and returns whether it is the last of `all`; by all threads, after
- * the writes of the CTA. */
+/* Counts this CTA as finished, and returns whether it is the last of `all` CTAs. All threads call
+ * it, after the CTA's last write. */
 __device__ __forceinline__ bool is_last_cta(const gumbel_rule_params &p, uint64_t *words, int64_t i,
                                             int32_t all)
 {
@@ -79,8 +80,8 @@ __device__ __forceinline__ bool is_last_cta(const gumbel_rule_params &p, uint64_
 
 /* ------------------------------------------------------------------------------ verdicts ---- */
 
-/* Sets the range of the nodes of a chain that require a draw, from their verdicts; by one thread.
- * */
+/* Sets the range of a chain's nodes that require a draw, from their verdicts. One thread calls it.
+ */
 __device__ void finish_judging(const gumbel_rule_params &p, const gumbel_chain &c)
 {
     const gumbel_rule_node *rule_nodes = p.proposal.rule_nodes + c.first;
@@ -95,8 +96,9 @@ __device__ void finish_judging(const gumbel_rule_params &p, const gumbel_chain &
     p.proposal.judged[c.r].end = end;
 }
 
-/* Determines the verdicts of a request whose masses are complete; by all threads. With the BLOCK
- * rule and more than one draft, they are determined later, from the sums of residuals. */
+/* Determines the verdicts of a request whose masses are complete. All threads call it. With the
+ * BLOCK rule and more than one draft, it only zeroes the sums of the residuals: the verdicts follow
+ * when the sums are complete. */
 __device__ void judge_chain(const gumbel_rule_params &p, int64_t r)
 {
     const gumbel_chain c = chain_of(p, r);
@@ -122,7 +124,8 @@ __device__ void judge_chain(const gumbel_rule_params &p, int64_t r)
 
 /* -------------------------------------------------------------------------------- masses ---- */
 
-/* The summary of a split of a row, by all threads; valid in thread 0. */
+/* Returns the summary of a split of a row. All threads call it; the result is valid in thread 0.
+ * Without `with_mass` the summary has only the largest z and the flags. */
 __device__ __forceinline__ gumbel_summary sum_split(const model_row &row, split_tokens split,
                                                     bool with_mass)
 {
@@ -152,8 +155,8 @@ __device__ __forceinline__ gumbel_summary sum_split(const model_row &row, split_
     return sum;
 }
 
-/* Writes the result of a whole row, by one thread: its log-normaliser, the log-probability of the
- * draft token after it, and for the target its status. */
+/* Writes the results of a whole row: its log-normaliser, the log-probability of the drafted token
+ * that follows it, and for the target its status. One thread calls it. */
 __device__ void finish_row(const gumbel_rule_params &p, bool draft, int64_t b, gumbel_summary sum)
 {
     const gumbel_verification &v = p.verification;

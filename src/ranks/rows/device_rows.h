@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Draws from rows that are gathered whole from all shards, on GPUs: each rank computes its shard of
- * y, the value of z before the temperature, and receives whole rows of y.
+ * Draws from gathered whole rows, on GPUs: each rank computes y, the value of z before the
+ * temperature, for its shard, and receives the rows of y of the whole vocabulary.
  */
 #ifndef GUMBEL_RANKS_DEVICE_ROWS_H
 #define GUMBEL_RANKS_DEVICE_ROWS_H
@@ -10,25 +10,26 @@
 
 typedef struct ranks_device_rows {
     ranks_draw *draw;
-    int64_t stride; /* of a shard's row, equal on all ranks */
+    int64_t stride; /* elements from a shard's row to the next; equal on all ranks */
     int64_t vocab;  /* size of the whole vocabulary */
     int64_t slice;  /* rows in one exchange */
-    float *own;     /* [slice] at `stride` */
-    float *all;     /* [R, slice] at `stride`; NULL with peer memory */
-    float *whole;   /* [slice, vocab] */
+    float *own;     /* [slice, stride]: y of this rank's shard */
+    float *all;     /* [R, slice, stride]: y of all shards; NULL with peer memory */
+    float *whole;   /* [slice, vocab]: y of the whole vocabulary */
 } ranks_device_rows;
 
 ranks_device_rows ranks_carve_device_rows(ranks_draw *draw, gumbel_cursor *cursor, int64_t slice);
 
-/* Raises *max_bytes to the workspace of y and of the draw from whole rows, if that is larger. */
+/* Raises *max_bytes, if it is smaller, to the workspace size of the calls that compute y and that
+ * draw from whole rows. */
 gumbel_status ranks_count_device_rows(const ranks_device_rows *rows, size_t *max_bytes,
                                       gumbel_error *error);
 
-/* Queues y of this rank, for rows [first, first + count). */
+/* Queues the computation of y for rows [first, first + count) of this rank's shard. */
 gumbel_status ranks_make_device_rows(const ranks_device_rows *rows, int64_t first, int64_t count,
                                      gumbel_error *error);
 
-/* The problem that draws rows [first, first + count) from the whole. */
+/* The problem that draws rows [first, first + count) of the batch from rows->whole. */
 gumbel_problem ranks_problem_of_whole(const ranks_device_rows *rows, int64_t first, int64_t count);
 
 /* An exchange that scatters `count` rows into whole rows: the shards of rank `first` and of as many

@@ -13,14 +13,16 @@
 #include <signal.h>
 #include <time.h>
 
-/* Back-off sleep between two polls: short after a request, longer while there is none. */
+/* Back-off sleep between two polls: the shortest after a request, doubled after each poll without
+ * one. */
 #define SLEEP_NS_MIN 10000
 #define SLEEP_NS_MAX 500000
 
-/* The GPU waits longer than the exchange's time-out, so that the worker can report its failure. */
+/* The GPU waits this much longer than the time-out of the worker's gather, so that the worker
+ * reports a failure first. */
 #define GRACE_MS 1000
 
-/* Runs the gather that the GPU requests; 0 on success. */
+/* Runs the gather that the GPU has requested; returns 0 on success. */
 static int run_collective(const gumbel_group *group)
 {
     char why[GUMBEL_WHY_BYTES] = "";
@@ -56,7 +58,8 @@ static void *run_worker(void *argument)
     return NULL;
 }
 
-/* Starts the thread, which gets none of the program's signals; 1 on success. */
+/* Starts the thread with all signals blocked, so that none of the program's signal handlers runs
+ * in it; returns 1 on success. */
 static int start_thread(gumbel_group *group)
 {
     sigset_t all, before;
@@ -72,7 +75,7 @@ gumbel_status ranks_start_host_worker(gumbel_group *group, gumbel_error *error)
     const gumbel_rank_calls *calls = group->device->backend->ranks;
     ranks_host_worker *w = &group->worker;
     int32_t all = 1;
-    /* The answers of all ranks fit into their frames. */
+    /* group->frames has room for one int32_t of each rank. */
     int32_t *runs = (int32_t *)(void *)group->frames;
     if (group->transport.blocking_all_gather &&
         calls->create_host_collective(group->device, &w->host, &w->device, NULL) == GUMBEL_OK)

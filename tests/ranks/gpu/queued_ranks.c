@@ -12,9 +12,9 @@
 typedef struct member {
     queued_ranks *place;
     gumbel_transport host;   /* transport of calls */
-    gumbel_transport beside; /* transport of host collectives, which run on other threads */
-    CUevent came, left;      /* of a queued exchange: data are ready; data have been read */
-    CUstream stream;         /* of host collectives */
+    gumbel_transport beside; /* transport of host collectives, which run on worker threads */
+    CUevent came, left; /* of a queued exchange: this rank's data are ready; it has read all data */
+    CUstream stream;    /* of host collectives */
 } member;
 
 struct queued_ranks {
@@ -24,7 +24,7 @@ struct queued_ranks {
     member members[THREAD_RANKS_MAX];
 };
 
-/* The message that each rank sends to all others at the start of an exchange. */
+/* Sent by each rank to all others in an exchange: the address of its data, and its events. */
 typedef struct offer {
     const void *send;
     CUevent came, left;
@@ -44,7 +44,7 @@ static int all_gather(void *context, void *stream, const void *send, void *recei
     return exchange_on_host(&m->host, send, receive, bytes, timeout_ms, why);
 }
 
-/* Copies the data of all ranks to `receive`, except data that are there already. */
+/* Copies the data of all ranks to `receive`, except data that are already in place. */
 static void copy_all(const offer *all, int32_t ranks, void *receive, size_t bytes, CUstream stream)
 {
     for (int32_t r = 0; r < ranks; r++) {
@@ -92,6 +92,8 @@ static int wait_for(void *context, void *stream, int64_t timeout_ms, char *why)
     return 0;
 }
 
+/* Gathers as a host collective does, on a worker thread and its own stream; returns when all ranks
+ * have finished. Fails at once on the rank `refuses`. */
 static int gather_blocking(void *context, void *stream, const void *send, void *receive,
                            size_t bytes, int64_t timeout_ms, char *why)
 {

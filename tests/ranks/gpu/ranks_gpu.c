@@ -2,10 +2,10 @@
  *
  * usage: ranks_gpu RANKS [TEST ...]
  *
- * Ranks that are processes, each with its own GPU, over NCCL and by peer memory. Draws of any
- * request equal the draw of each GPU from the whole; also drafts, graphs, and the errors of the
- * other ranks if one rank passes different parameters, hangs or is killed. script/test-ranks runs
- * the program. Exit code 77: no NCCL, or too few GPUs.
+ * Tests groups of processes, one GPU each, that exchange by NCCL and by peer memory. A draw of the
+ * group must equal the draw of one GPU from the whole vocabulary, also for verified drafts and
+ * replayed graphs. If one rank passes different parameters, hangs or is killed, the others must
+ * return an error. script/test-ranks runs the program. Exit code 77: no NCCL, or too few GPUs.
  */
 #define _GNU_SOURCE
 #include "gpu_shards.h"
@@ -21,7 +21,7 @@
 
 enum { RANKS_MAX = 8, TIMEOUT = 6000, IDS = 256 };
 
-/* Memory that all processes share: ids of communicators, in the order of their creation. */
+/* Memory that all processes share: NCCL ids in the order in which rank 0 generates them. */
 typedef struct board {
     char ids[IDS][GUMBEL_NCCL_ID_BYTES];
     _Atomic int generated;
@@ -29,10 +29,10 @@ typedef struct board {
 
 static board *shared;
 static int32_t rank, ranks;
-static int communicators;     /* communicators used so far */
+static int communicators;     /* communicators that have failed; the index of the one in use */
 static gumbel_peer_memory by; /* whether ranks exchange by peer memory */
 
-/* The transport of a group. One transport serves all groups until one of these has failed. */
+/* Returns the transport of the next group. Groups share a transport until one of them fails. */
 static gumbel_transport connect_transport(void)
 {
     static gumbel_transport transport;
@@ -72,7 +72,8 @@ static gumbel_group *open_group(int64_t first_token, int64_t rows)
     return group;
 }
 
-/* A problem, this rank's shard of whole blocks, and the draw from the whole. */
+/* A problem, this rank's shard of it, which consists of whole blocks, the outputs of the group, and
+ * the expected outputs: those of a draw from the whole vocabulary. */
 typedef struct scene {
     problem *host, *whole;
     gumbel_head head; /* of the shard */
@@ -176,7 +177,7 @@ static void draw_plain(void)
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
         scene s = begin_scene(&plans[i]);
         for (int turn = 0; turn < 3; turn++) {
-            s.bare = turn == 0; /* no earlier draw has left results in memory */
+            s.bare = turn == 0; /* while no masses of an earlier draw are in memory */
             draw_and_wait(&s);
             compare_scene(&s, problem_describe(&plans[i]));
         }
@@ -184,8 +185,9 @@ static void draw_plain(void)
     }
 }
 
-/* Captured draws: plain, from top-64 candidates if k is 50, and from whole rows if k is larger than
- * the candidates can determine. */
+/* Captures a draw and replays it. With k = 0 the draw is plain; with k = 50 it uses the ranks'
+ * top-64 candidates; with k = 3000, more than the candidates can determine, it gathers whole rows.
+ */
 static void replay_graph_of(int32_t k)
 {
     static const problem_plan plan = {.batch = 20,
@@ -221,7 +223,7 @@ static void replay_graph(void)
     replay_graph_of(3000);
 }
 
-/* A product that stores logits that may win, and fallback rows: one row requires all logits. */
+/* Tests fallback rows: a rank must store all their logits instead of only those that may win. */
 static void leave_rows(void)
 {
     static const problem_plan plan = {.batch = 20,
@@ -234,8 +236,8 @@ static void leave_rows(void)
     scene s = begin_scene(&plan);
     const gumbel_row_i32 same = truncation.top_k;
     char *hidden = (char *)(uintptr_t)s.whole->head.hidden.data;
-    for (int turn = 0; turn < 4;
-         turn++) { /* no fallback row; a row without truncation; a row of equal logits; both */
+    /* Turns: no fallback row; a row without truncation; a row of equal logits; both. */
+    for (int turn = 0; turn < 4; turn++) {
         for (int b = 0; b < 20; b++)
             each[b] = b == 3 && turn % 2 ? 0 : 50;
         int32_t *rows = gpu_copy(each, sizeof each);
@@ -251,7 +253,7 @@ static void leave_rows(void)
     top_k = 0;
 }
 
-/* All ranks change a host parameter, the last rank to a different value. */
+/* All ranks change a host parameter, but the last rank to another value: all return an error. */
 static void differ(void)
 {
     scene s = begin_scene(&plans[1]);
@@ -265,7 +267,8 @@ static void differ(void)
     end_scene(&s);
 }
 
-/* Draws a request; all ranks must return an error if groups on GPUs do not support it. */
+/* Draws a request and compares the outputs with a draw from the whole. Returns 0 if groups on GPUs
+ * do not support the request, which must hold on all ranks or on none. */
 static int draw_request(const request_plan *plan, int fused, uint64_t *random)
 {
     request *host = request_make(plan, cpu);
@@ -295,7 +298,7 @@ static int draw_request(const request_plan *plan, int fused, uint64_t *random)
     return served;
 }
 
-/* Prints the progress of a long test, once in five seconds. */
+/* Prints the progress of a long test, at most once in five seconds. */
 static void print_progress(const char *what, int done, int count)
 {
     static struct timespec printed;
@@ -322,7 +325,8 @@ static void draw_requests(void)
     CHECK(3 * served >= count, "%d of %d requests were supported", served, count);
 }
 
-/* Requests with usual parameters and rows of all kinds, so that some rows are fallback rows. */
+/* Draws requests with common values of top_k and top_p from all kinds of rows, so that some rows
+ * become fallback rows. */
 static void draw_usual(void)
 {
     uint64_t random = 10;
@@ -342,7 +346,7 @@ static void draw_usual(void)
     }
 }
 
-/* Verifies drafts on all ranks, and compares with the verification of the whole on each GPU. */
+/* Verifies drafts on all ranks, and compares with a verification of the whole on this GPU. */
 static void verify_cycle(const cycle *host, int32_t *progress, uint64_t *random)
 {
     const texts_plan *plan = &host->of->plan;
@@ -390,7 +394,7 @@ static void verify_drafts(void)
     }
 }
 
-/* The last rank makes no second call; the others return an error in time. */
+/* The last rank makes no second call; the others must return an error within twice TIMEOUT. */
 static void hang(void)
 {
     scene s = begin_scene(&plans[1]);
@@ -413,7 +417,8 @@ static void hang(void)
     end_scene(&s);
 }
 
-/* The last rank is killed after its first call. The program ends here, so this test is the last. */
+/* The last rank kills itself after its first call; the others must return errors. This test runs
+ * only if it is named, because the group cannot be used afterwards. */
 static void be_killed(void)
 {
     scene s = begin_scene(&plans[1]);
