@@ -2,7 +2,7 @@
 //
 // Tests the logits that the Hopper kernel stores if it does not draw:
 // - logits agree with loops in double, and bit by bit with a second launch in another thread order,
-//   perhaps by a wider kernel, that stores no maxima;
+//   perhaps by a kernel of another width, that stores no maxima;
 // - the maxima of tiles are exact;
 // - with bounds for truncated rows, every subtile that can affect an output is stored.
 #include "launch_sm90.h"

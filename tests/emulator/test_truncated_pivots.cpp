@@ -90,7 +90,7 @@ void draw_plainly(const test_problem &test, gumbel_device *cpu, outcome *into)
         exit(1);
 }
 
-/* Runs the kernel over all rows; returns whether all outputs equal those of the CPU backend. */
+/* Runs the kernel over all rows; returns whether all requested outputs agree with the CPU's. */
 bool serve_rows(test_problem *test, gumbel_device *cpu, const cuda_truncated_params &p,
                 const outcome *host, outcome *ours, row_counts *counts)
 {

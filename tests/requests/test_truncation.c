@@ -152,7 +152,8 @@ static void top_p_of_equal_tokens(void **state)
     }
 }
 
-/* Other libraries mask tokens with -FLT_MAX. If the cutoff has this value, ties keep lower ids. */
+/* Other libraries mask tokens with -FLT_MAX. If the cutoff has this value, all ties are kept, and
+ * with GUMBEL_TIES_EXACT the lower ids. */
 static void ties_at_the_lowest_float(void **state)
 {
     static float row[300], generated[300];
