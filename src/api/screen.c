@@ -58,7 +58,8 @@ gumbel_status gumbel_screen_prepare(gumbel_device *device, void *stream,
     GUMBEL_FORWARD(read_weight(&problem, &offsets, device, weight, error));
     problem.stream = stream;
     GUMBEL_REFUSE_IF(!screen, error, "screen", "screen is NULL");
-    GUMBEL_FORWARD(gumbel_check_screen_memory(screen, offsets.bytes, "screen", error));
+    GUMBEL_FORWARD(
+        gumbel_check_screen_memory(screen, offsets.bytes, "screen.data", "screen.bytes", error));
     if (device->backend->host_memory)
         GUMBEL_FORWARD(gumbel_check_host_stream(stream, error));
     return device->backend->screen_prepare(device, &problem, screen->data, error);
@@ -71,7 +72,8 @@ gumbel_status gumbel_screen_verify(gumbel_device *device, void *stream, const gu
     gumbel_screen_offsets offsets;
     GUMBEL_FORWARD(read_weight(&problem, &offsets, device, weight, error));
     GUMBEL_REFUSE_IF(!screen, error, "screen", "screen is NULL");
-    GUMBEL_FORWARD(gumbel_check_screen_memory(screen, offsets.bytes, "screen", error));
+    GUMBEL_FORWARD(
+        gumbel_check_screen_memory(screen, offsets.bytes, "screen.data", "screen.bytes", error));
     problem.screen = screen->data;
     problem.stream = stream;
     if (device->backend->host_memory) {

@@ -162,7 +162,7 @@ gumbel_status gumbel_read_head(gumbel_problem *p, gumbel_screen_layout layout,
                       gumbel_screen_find_offsets_as(layout, h.weight.rows, h.weight.cols, &offsets);
     if (h.screen.data)
         GUMBEL_FORWARD(gumbel_check_screen_memory(&h.screen, has_screens ? offsets.bytes : 0,
-                                                  "head.screen", error));
+                                                  "head.screen.data", "head.screen.bytes", error));
     GUMBEL_FORWARD(read_token_range(p, h.scale, h.soft_cap, h.vocab_size, "head", error));
     return gumbel_read_sampling(p, sampling, error);
 }

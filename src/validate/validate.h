@@ -39,10 +39,10 @@ gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *outpu
  * and lists of features; and that the stream is NULL. */
 gumbel_status gumbel_check_host_sampling(const gumbel_problem *problem, gumbel_error *error);
 
-/* Checks that a screen's memory is not NULL, is aligned, and has at least `required` bytes. `name`
- * is the screen's field, such as "head.screen". */
+/* Checks that a screen's memory is not NULL, is aligned, and has at least `required` bytes. `data`
+ * and `bytes` are the names of the two fields, such as "head.screen.data". */
 gumbel_status gumbel_check_screen_memory(const gumbel_screen *screen, size_t required,
-                                         const char *name, gumbel_error *error);
+                                         const char *data, const char *bytes, gumbel_error *error);
 
 /* Checks that a problem's screen, in host memory, has the layout, shape and dtype of its weights.
  */

@@ -4,14 +4,10 @@
 #include "core/fail.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 gumbel_status gumbel_check_screen_memory(const gumbel_screen *screen, size_t required,
-                                         const char *name, gumbel_error *error)
+                                         const char *data, const char *bytes, gumbel_error *error)
 {
-    char data[48], bytes[48];
-    snprintf(data, sizeof data, "%s.data", name);
-    snprintf(bytes, sizeof bytes, "%s.bytes", name);
     GUMBEL_REFUSE_IF(!screen->data, error, data, "data is NULL");
     GUMBEL_REFUSE_IF((uintptr_t)screen->data % GUMBEL_WORKSPACE_ALIGNMENT != 0, error, data,
                      "data is not aligned to %d bytes", GUMBEL_WORKSPACE_ALIGNMENT);
