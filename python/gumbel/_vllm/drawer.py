@@ -149,7 +149,8 @@ class Drawer:
             logits = logits.get()  # a screen has no log-probabilities
         counts.add(_count_name(logits, counted_as))
         parameters = _cut_mask_to_shard(logits, parameters)
-        out = self._call(logits, parameters, None if twice else requested)
+        source = calls, inputs, given = calls_for(logits)
+        out = self._call(logits, source, parameters, None if twice else requested)
         faults.note(out.status)
         # A row without a token gets token 0, a valid index; faults.py ends its request. A prepared
         # call overwrites its results, hence clamp() into a new tensor.
@@ -158,15 +159,21 @@ class Drawer:
             return Drawn(tokens)
         if twice:
             return _score_raw(logits, parameters, tokens, out.tokens, requested.count)
-        calls, inputs, given = calls_for(logits)
         ranks = rank(calls.sample, inputs, given, out, parameters)
         return _format_drawn(tokens, out, ranks, requested.count, parameters.edits_logits)
 
     def _call(
-        self, logits: Any, parameters: DrawParameters, requested: Optional[LogprobsRequest]
+        self,
+        logits: Any,
+        source: tuple[Calls, tuple[Any, ...], dict[str, Any]],
+        parameters: DrawParameters,
+        requested: Optional[LogprobsRequest],
     ) -> Any:
-        """A draw's output: of a prepared call, if the parameters allow one."""
-        calls, inputs, given = calls_for(logits)
+        """A draw's output: of a prepared call, if the parameters allow one.
+
+        source       calls_for(logits), which may multiply the logits of a shard.
+        """
+        calls, inputs, given = source
         wanted: dict[str, Any] = {"logprobs": None}
         if requested is not None:
             wanted = _logprobs_arguments(requested, inputs[0].device)
