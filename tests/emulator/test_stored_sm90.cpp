@@ -351,8 +351,8 @@ double find_smallest_required_logit(const test_problem &test, const bounded_rows
     return smallest;
 }
 
-/* Fraction of the unneeded subtiles that must not be stored. It is small because a row has no bound
- * during its first tiles. */
+/* Fraction of the unneeded subtiles that must not be stored; small, as a row has no bound during its
+ * first tiles. */
 constexpr double kDroppedShareMin = 0.02;
 
 /* Subtiles that cannot affect an output, of rows with bounds; subtiles that were not stored. */

@@ -199,3 +199,11 @@ def test_engine_arguments(monkeypatch, tmp_path):
     stock = make_variables("V2", False, tmp_path, "cuda")
     assert stock["VLLM_PLUGINS"] == "" and stock["VLLM_USE_V2_MODEL_RUNNER"] == "1"
     assert "VLLM_PLUGINS" not in make_variables("V1", True, tmp_path, "cuda")
+
+
+def test_requests_of_ranks(monkeypatch):
+    """bench_vllm_ranks.py imports its requests from bench_vllm.py."""
+    monkeypatch.syspath_prepend(BENCH.parent / "cpu")
+    import bench_vllm_ranks
+
+    assert set(bench_vllm_ranks.KINDS) <= bench_vllm_ranks.REQUEST_KINDS.keys()

@@ -172,7 +172,7 @@ static float rounding_weight(int kind, int64_t i, uint64_t *state)
 static float rounding_hidden(int kind, int64_t row, int64_t i, int64_t columns, uint64_t *state)
 {
     switch (kind) {
-    case 0: /* pairs that cancel in all but the last bits */
+    case 0: /* pairs that cancel except for the last bits */
         return i % 2 ? -1.0f + (float)row / 128 : 1.0f + (float)row / 128;
     case 1:
         return i == 0 ? 1.0f + (float)row / 128 : 1.9921875f;
