@@ -7,14 +7,15 @@
  * Tokens are compared with the CPU's before anything is timed. A captured graph holds 5 calls, so
  * that host code is not timed; results are times of one call, over 30 replays. Product and draws
  * take turns at each replay, so that they run at the same clock rates: first without pauses, which
- * reaches the GPU's power limit at 64 rows and more, then "rested", with a pause before each replay,
- * as in a decode step.
+ * reaches the GPU's power limit at 64 rows and more, then "rested", with a pause before each
+ * replay, as in a decode step.
  *
  * A draw of up to 64 rows starts while the previous kernel ends; in these graphs that kernel is
  * another draw. Product and draw are therefore timed a third time, without pauses, each after a
  * kernel that writes the hidden states, as a norm does. Both times include that kernel.
  *
- * "draw %" is the part of the fused draw's time that the same kernel without the draw does not take.
+ * "draw %" is the part of the fused draw's time that the same kernel without the draw does not
+ * take.
  */
 #include <cuda_bf16.h>
 
@@ -94,7 +95,8 @@ static void queue_logits_draw(const bench &b, int64_t B, int64_t V, int samples)
             b.workspace_bytes, &error);
 }
 
-/* Computes [B, V] bfloat16 logits, summed in float32: the least that a method with logits writes. */
+/* Computes [B, V] bfloat16 logits, summed in float32: the least that a method with logits writes.
+ */
 static void queue_gemm(const bench &b, int64_t B, int64_t V, int64_t D)
 {
     float one = 1, zero = 0;

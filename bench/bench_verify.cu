@@ -6,9 +6,10 @@
  *
  * script/bench-gpu --verify builds and runs it. R requests of G drafts each are verified from the
  * hidden states or the logits of n = R (G + 1) rows: by the coupled rule, and by the rejection and
- * block rules, which also read the draft's distribution. With hidden states, that distribution comes
- * from the product of the draft's LM head; from logits that the drafter stored (`kept`); or from
- * log-normalisers and log-probabilities that the drafter supplies (`supplied`), without a product.
+ * block rules, which also read the draft's distribution. With hidden states, that distribution
+ * comes from the product of the draft's LM head; from logits that the drafter stored (`kept`); or
+ * from log-normalisers and log-probabilities that the drafter supplies (`supplied`), without a
+ * product.
  */
 #include "gumbel/drafts.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tests the logits that the Hopper kernel stores if it does not draw:
-// - logits agree with sums in double, and bit by bit with a second launch that stores no maxima, has
-//   another thread order and possibly another kernel width;
+// - logits agree with sums in double, and bit by bit with a second launch, which stores no maxima,
+//   has another thread order and may have another kernel width;
 // - the maxima of tiles are exact;
 // - with bounds for truncated rows, every subtile that can affect an output is stored.
 #include "launch_sm90.h"
@@ -351,8 +351,8 @@ double find_smallest_required_logit(const test_problem &test, const bounded_rows
     return smallest;
 }
 
-/* Fraction of the unneeded subtiles that must not be stored; small, as a row has no bound during its
- * first tiles. */
+/* Fraction of the unneeded subtiles that must not be stored; small, as a row has no bound during
+ * its first tiles. */
 constexpr double kDroppedShareMin = 0.02;
 
 /* Subtiles that cannot affect an output, of rows with bounds; subtiles that were not stored. */

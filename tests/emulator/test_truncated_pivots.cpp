@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests the kernel that truncates rows after their draw. Its source runs on a CPU, with threads in a
-// random order. Outputs are compared with those of the CPU backend, which also makes the draws.
+// Tests the kernel that truncates rows after their draw. Its source runs on a CPU, with threads in
+// a random order. Outputs are compared with those of the CPU backend, which also makes the draws.
 #include "launch_pivots.h"
 #include "truncated_rows.h"
 
@@ -14,7 +14,8 @@ extern "C" {
 namespace
 {
 
-/* Rows by path (pivot_paths). One CTA alone finishes a row whose CTAs do not run at the same time. */
+/* Rows by path (pivot_paths). One CTA alone finishes a row whose CTAs do not run at the same time.
+ */
 struct row_counts {
     int all, drawn_again, drawn_twice, summed_exactly, finished_by_one_cta;
 };

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Truncation decided from bounds of the values (docs/maths.md, section 14). The generated bounds are
- * far wider than a screen's. With any budget of exact values, no verdict contradicts the truncation
- * of the values, and no kept token is below the removal threshold. Another test measures by how much
- * gumbel_exp() decreases while its argument increases; the bounds of masses must cover this error.
+ * Truncation decided from bounds of the values (docs/maths.md, section 14). The generated bounds
+ * are far wider than a screen's. With any budget of exact values, no verdict contradicts the
+ * truncation of the values, and no kept token is below the removal threshold. Another test measures
+ * by how much gumbel_exp() decreases while its argument increases; the bounds of masses must cover
+ * this error.
  */
 #include "cpu/rows/cpu_screen_judge.h"
 #include "cpu/rows/cpu_truncate.h"

@@ -178,7 +178,8 @@ static void compare_chains(const gpu_head *h, int64_t draws_min, int32_t samples
     gpu_free((void *)(uintptr_t)transforms.allowed.ids);
 }
 
-/* The LM head of the bundled model, which is its embedding; 256 embeddings are the hidden states. */
+/* The LM head of the bundled model, which is its embedding; 256 embeddings are the hidden states.
+ */
 static generated_head load_bundled_head(void)
 {
     enum { V = 8192, D = 256, FIRST = 700 };

@@ -189,7 +189,8 @@ static float rounding_hidden(int kind, int64_t row, int64_t i, int64_t columns, 
     }
 }
 
-/* Returns the largest |score - exact| / (gamma * sum |w h|) of greedy draws over 16 equal tokens. */
+/* Returns the largest |score - exact| / (gamma * sum |w h|) of greedy draws over 16 equal tokens.
+ */
 static double measure_roundings(int kind, int64_t columns, gumbel_dtype dtype)
 {
     const int64_t batch = 64;

@@ -32,8 +32,8 @@ typedef struct screened_draw {
 cuda_workspace find_workspace_arrays(const gumbel_head *head, const gumbel_sampling *sampling,
                                      void *workspace);
 
-/* Draws each row once into `drawn`. The caller frees `d->workspace`; the other fields of `d` are set
- * if the head has a screen. */
+/* Draws each row once into `drawn`. The caller frees `d->workspace`; the other fields of `d` are
+ * set if the head has a screen. */
 void draw_rows_once(const gumbel_head *head, const gumbel_sampling *sampling, outcome *drawn,
                     screened_draw *d);
 

@@ -22,8 +22,8 @@ typedef struct gpu_shard {
 } gpu_shard;
 
 /* Makes the shard of rank r, with poisoned copies of the outputs of `like`. With `tokens_only`,
- * requests only tokens, scores and statuses. Returns GUMBEL_ERROR_UNSUPPORTED if the group does not support
- * the request; other errors end the program. */
+ * requests only tokens, scores and statuses. Returns GUMBEL_ERROR_UNSUPPORTED if the group does not
+ * support the request; other errors end the program. */
 gumbel_status gpu_shard_make(gpu_shard *generated, gumbel_group *group, const gpu_request *whole,
                              const shard_split *split, int32_t rank, int fused, int tokens_only,
                              const outcome *like, gumbel_error *error);

@@ -4,7 +4,8 @@
  *
  * Tests groups of processes, one GPU each, that exchange through NCCL or peer memory. Draws,
  * verified drafts and replayed graphs must equal those of one GPU with the whole vocabulary. If one
- * rank passes different parameters, hangs or is killed, the others must return an error. script/test-ranks runs the program. Exit code 77: no NCCL, or too few GPUs.
+ * rank passes different parameters, hangs or is killed, the others must return an error.
+ * script/test-ranks runs the program. Exit code 77: no NCCL, or too few GPUs.
  */
 #define _GNU_SOURCE
 #include "gpu_shards.h"

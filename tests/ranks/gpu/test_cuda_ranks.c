@@ -35,9 +35,9 @@ typedef struct shared_call {
     const gpu_request *req;
     const outcome *expected;
     const shard_split *split;
-    int fused;       /* from hidden states, not from logits */
-    int tokens_only; /* requests only tokens, scores and statuses */
-    int one_rank_fails; /* in the second call: the last rank makes none, or its host collectives fail */
+    int fused;          /* from hidden states, not from logits */
+    int tokens_only;    /* requests only tokens, scores and statuses */
+    int one_rank_fails; /* the last rank makes no second call, or its collectives fail */
     int64_t timeout_ms;
     _Atomic int wrong, supported;
     _Atomic int unsupported;            /* ranks whose group does not support the request */
