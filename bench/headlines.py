@@ -7,7 +7,7 @@ import pathlib
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 
-# The chart: a file of contestants, one shape of it, and a few series with label and colour.
+# The chart: a result file, one of its shapes, and a label and colour for each series shown.
 CHART = "cuda-h200-peers"
 CHART_SHAPE = 151936, 4096
 CHART_BATCHES = 256
@@ -20,35 +20,35 @@ CHART_LINES = {
 }
 
 
-def spaced(heights, gap):
-    """Moves the heights of labels to be at least `gap` apart, in the same order."""
+def space_labels(heights, gap):
+    """Raises labels until their heights are at least `gap` apart; keeps their order."""
     order = sorted(range(len(heights)), key=lambda at: heights[at])
-    places = list(heights)
+    spaced = list(heights)
     for below, at in zip(order, order[1:]):
-        places[at] = max(places[at], places[below] + gap)
-    return places
+        spaced[at] = max(spaced[at], spaced[below] + gap)
+    return spaced
 
 
-def draw(pyplot, results):
-    """Time over the batch, a line a contestant, with its label at its end."""
+def draw_chart(pyplot, results):
+    """Plots time over the batch: one line per contestant, with its label at the right end."""
     times = results[0].times[CHART_SHAPE]
     lines = [[(batch, us) for batch, us in sorted(times[name].items()) if batch <= CHART_BATCHES]
              for name in CHART_LINES]  # fmt: skip
-    most = max(us for line in lines for _, us in line)
+    largest = max(us for line in lines for _, us in line)
     batches = [batch for batch, _ in lines[0]]
-    places = spaced([line[-1][1] for line in lines], most / 15)
+    label_heights = space_labels([line[-1][1] for line in lines], largest / 15)
     figure, axes = pyplot.subplots(figsize=(8.4, 4.2))
-    for line, place, (label, colour) in zip(lines, places, CHART_LINES.values()):
+    for line, label_height, (label, colour) in zip(lines, label_heights, CHART_LINES.values()):
         ours = label.startswith("libgumbel")
         axes.plot(*zip(*line), color=colour, linewidth=3 if ours else 1.6, marker="o",
                   markersize=5 if ours else 3.5, zorder=3 if ours else 2)  # fmt: skip
-        axes.text(batches[-1] * 1.12, place, label, color=colour, va="center", fontsize=11,
+        axes.text(batches[-1] * 1.12, label_height, label, color=colour, va="center", fontsize=11,
                   fontweight="bold" if ours else "normal")  # fmt: skip
     axes.set_xscale("log", base=2)
     axes.set_xticks(batches, [str(batch) for batch in batches])
     axes.minorticks_off()
     axes.set_xlim(right=batches[-1] * 1.05)
-    axes.set_ylim(0, 1.06 * most)
+    axes.set_ylim(0, 1.06 * largest)
     axes.set_xlabel("rows in the batch")
     axes.set_ylabel("microseconds")
     axes.yaxis.set_major_formatter(lambda us, _: f"{us:,.0f}")
@@ -63,103 +63,105 @@ def draw(pyplot, results):
 # --------------------------------------------------------------------------- headline table ----
 
 
-def load(name):
+def load_results(name):
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 
-def median(way):
+def get_median_us(way):
     return way["median_us"]
 
 
-def of(ratios, form="{:.2f}"):
+def format_range(ratios, form="{:.2f}"):
     """The range of some ratios."""
-    least, most = min(ratios), max(ratios)
-    texts = [form.format(least), form.format(most)]
-    return texts[0] if texts[0] == texts[1] else " to ".join(texts)
+    low, high = form.format(min(ratios)), form.format(max(ratios))
+    return low if low == high else f"{low} to {high}"
 
 
-def cpu_logits():
-    points = [p for p in load("cpu-logits-peers")["results"] if p["threads"] == 1]
+def format_cpu_logits():
+    points = [p for p in load_results("cpu-logits-peers")["results"] if p["threads"] == 1]
     ratios = [p["processor"]["torch_over_gumbel"]["median"] for p in points]
-    return of(ratios, "{:.0f}") + " times as fast"
+    return format_range(ratios, "{:.0f}") + " times as fast"
 
 
-def cpu_product():
-    results = load("cpu-bf16-d4096")["results"]
+def format_cpu_product():
+    results = load_results("cpu-bf16-d4096")["results"]
     over = [100 * (r["ways"]["fused draw"]["vs_product"] - 1) for r in results]
     return f"{min(over):+.1f}% to {max(over):+.1f}% time"
 
 
-def cpu_screen():
-    rows = load("cpu-screen-amx-d4096")["rows"]
-    return of([r["ratio"] for r in rows if r["batch"] == 1], "{:.1f}") + " times as fast"
+def format_cpu_screen():
+    rows = load_results("cpu-screen-amx-d4096")["rows"]
+    return format_range([r["ratio"] for r in rows if r["batch"] == 1], "{:.1f}") + " times as fast"
 
 
-def gpu_fused():
-    rows = [r for r in load("cuda-h100")["fused"] if r["batch"] <= 128]
-    return of([median(r["fused"]) / median(r["gemm"]) for r in rows]) + " of its time"
+def format_gpu_fused():
+    rows = [r for r in load_results("cuda-h100")["fused"] if r["batch"] <= 128]
+    ratios = [get_median_us(r["fused"]) / get_median_us(r["gemm"]) for r in rows]
+    return format_range(ratios) + " of its time"
 
 
-def gpu_screen():
-    rows = [r for r in load("cuda-h100-screen")["rows"]
+def format_gpu_screen():
+    rows = [r for r in load_results("cuda-h100-screen")["rows"]
             if not r["truncation"] and not r["masked"] and r["s"] == 1]  # fmt: skip
-    return of([r["screened"][1] / r["full"][1] for r in rows]) + " of its time"
+    return format_range([r["screened"][1] / r["full"][1] for r in rows]) + " of its time"
 
 
-def gpu_flashinfer():
-    rows = [r for r in load("cuda-h200-peers")["fused"] if r["batch"] <= 128]
-    ratios = [median(r["gemm_flashinfer"]) / median(r["fused"]) for r in rows]
-    return of(ratios) + " times as fast"
+def format_gpu_flashinfer():
+    rows = [r for r in load_results("cuda-h200-peers")["fused"] if r["batch"] <= 128]
+    ratios = [get_median_us(r["gemm_flashinfer"]) / get_median_us(r["fused"]) for r in rows]
+    return format_range(ratios) + " times as fast"
 
 
-def text_points():
-    """Points of generate() with top_k and top_p."""
-    return [p for p in load("cuda-h100-transformers")["transformers"]
+def list_text_points():
+    """The measured points of generate() with top_k and top_p."""
+    return [p for p in load_results("cuda-h100-transformers")["transformers"]
             if (p["way"], p["request"]) == ("generate", "top_k, top_p")]  # fmt: skip
 
 
-def texts():
-    return of([100 * (1 - p["fused_vs_stock"]) for p in text_points()], "{:.0f}%") + " less time"
+def format_texts():
+    savings = [100 * (1 - p["fused_vs_stock"]) for p in list_text_points()]
+    return format_range(savings, "{:.0f}%") + " less time"
 
 
-def llama():
-    return f"{load('cpu-llama')['results'][0]['ratios']['a token from the row']:.1f} times as fast"
+def format_llama():
+    ratios = load_results("cpu-llama")["results"][0]["ratios"]
+    return f"{ratios['a token from the row']:.1f} times as fast"
 
 
-def ranks():
-    rows = [r for r in load("cuda-h200-ranks")["rows"] if r["B"] <= 64]
-    return of([r["peers_us"] - r["shard_us"] for r in rows], "{:.0f}") + " us more"
+def format_ranks():
+    rows = [r for r in load_results("cuda-h200-ranks")["rows"] if r["B"] <= 64]
+    return format_range([r["peers_us"] - r["shard_us"] for r in rows], "{:.0f}") + " us more"
 
 
 # A file of results, the comparison in it, the result, and the machine.
-MEASURED = [
+HEADLINES = [
     ("cpu-logits-peers", "CPU, one thread: 1 to 64 rows of logits, vs "
-     "`torch.multinomial(softmax)`", cpu_logits, "2 cores of a Xeon"),
+     "`torch.multinomial(softmax)`", format_cpu_logits, "2 cores of a Xeon"),
     ("cpu-bf16-d4096", "CPU: head and draw of 1 to 16 rows, D = 4096, vs the product alone",
-     cpu_product, "2 cores of a Xeon"),
+     format_cpu_product, "2 cores of a Xeon"),
     ("cpu-screen-amx-d4096", "CPU: head and draw of one row with a screen, vs without",
-     cpu_screen, "2 cores of a Xeon, AMX"),
-    ("cpu-llama", "CPU: `gumbel_llama_sample()`, vs llama.cpp's own chain", llama,
+     format_cpu_screen, "2 cores of a Xeon, AMX"),
+    ("cpu-llama", "CPU: `gumbel_llama_sample()`, vs llama.cpp's own chain", format_llama,
      "one core of an EPYC"),
     ("cuda-h100", "GPU: head and draw of 1 to 128 rows, vs cuBLAS's product alone",
-     gpu_fused, "H100"),
+     format_gpu_fused, "H100"),
     ("cuda-h100-screen", "GPU: head and draw of 1 to 64 rows with a screen, vs without",
-     gpu_screen, "H100"),
+     format_gpu_screen, "H100"),
     ("cuda-h200-peers", "GPU: head and draw of 1 to 128 rows, vs cuBLAS and FlashInfer",
-     gpu_flashinfer, "H200"),
+     format_gpu_flashinfer, "H200"),
     ("cuda-h100-transformers", "GPU: `generate()` of transformers with top_k and top_p, vs "
-     "stock", texts, "H100"),
-    ("cuda-h200-ranks", "Two GPUs, peer memory: 1 to 64 rows, vs a draw of one shard", ranks,
+     "stock", format_texts, "H100"),
+    ("cuda-h200-ranks", "Two GPUs, peer memory: 1 to 64 rows, vs a draw of one shard", format_ranks,
      "two H200"),
 ]  # fmt: skip
-HEADS = ["measured", "result", "machine", "date, commit", "file of `bench/results/`"]
+COLUMNS = ["measured", "result", "machine", "date, commit", "file of `bench/results/`"]
 
 
-def rows_of_table():
+def list_table_rows():
     """One row for each existing file."""
-    for name, what, figure, machine in MEASURED:
+    for name, what, figure, machine in HEADLINES:
         if (RESULTS / f"{name}.json").is_file():
-            results = load(name)
-            points = text_points() if figure is texts else [results]
+            results = load_results(name)
+            points = list_text_points() if figure is format_texts else [results]
             commits = ", ".join(sorted({p.get("commit", results["commit"]) for p in points}))
             yield [what, figure(), machine, f"{results['date']}, {commits}", f"`{name}.json`"]

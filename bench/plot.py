@@ -174,7 +174,7 @@ def plots_of(folder):
             plots[f"{group}-ratio"] = draw_ratio, results, paths
             if group == headlines.CHART:
                 script = pathlib.Path(headlines.__file__)
-                plots["overview"] = headlines.draw, results, [*paths, script]
+                plots["overview"] = headlines.draw_chart, results, [*paths, script]
     return plots
 
 

@@ -48,7 +48,7 @@ def stamp(results, commits=None):
 
 
 def headline():
-    return table(headlines.HEADS, headlines.rows_of_table())
+    return table(headlines.COLUMNS, headlines.list_table_rows())
 
 
 def cpu():

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much faster is sample_logits() than torch.multinomial(torch.softmax(logits / T, -1), 1)?
 
-float32 logits on a CPU, V = 151936, Gaussian of deviation 2.5, T = 0.8; one thread, then all.
-Both take torch tensors and return token ids. The contestants take turns: a round times each of them
-once, on the same logits, and gives one ratio. The tokens are verified before anything is timed.
-Times are wall times, and processor times of the whole process: on a machine that other programs
-use, the ratio of the latter is the steadier one, and for one thread the fair one.
+float32 logits on a CPU, V = 151936, Gaussian with deviation 2.5, T = 0.8; one thread, then all.
+Both take torch tensors and return token ids. A round times each contestant once, on the same
+logits, and gives one ratio. The tokens are verified before anything is timed. Wall times and
+processor times of the whole process are reported: on a machine with other load, the ratio of
+processor times varies less, and with one thread it is the fair one.
 
 usage: python bench/cpu/bench_torch_logits.py [--json FILE --commit TEXT --date DATE]
 """
@@ -26,14 +26,14 @@ import result_lines  # noqa: E402
 VOCAB = 151936
 TEMPERATURE = 0.8
 BATCHES = (1, 8, 64)
-BUFFERS = {1: 16, 8: 8, 64: 3}  # rounds take turns, so that no row stays in a cache
+BUFFERS = {1: 16, 8: 8, 64: 3}  # logits that rounds take in turns, so that none stay in a cache
 
 
-def by_torch(logits, threads, position):
+def draw_by_torch(logits, threads, position):
     return torch.multinomial(torch.softmax(logits / TEMPERATURE, -1), 1)
 
 
-def by_gumbel(logits, threads, position, logprobs=None):
+def draw_by_gumbel(logits, threads, position, logprobs=None):
     out = gumbel.sample_logits(
         logits,
         temperature=TEMPERATURE,
@@ -45,40 +45,40 @@ def by_gumbel(logits, threads, position, logprobs=None):
     return out.tokens
 
 
-def by_gumbel_with_logprobs(logits, threads, position):
-    return by_gumbel(logits, threads, position, "processed")
+def draw_by_gumbel_with_logprobs(logits, threads, position):
+    return draw_by_gumbel(logits, threads, position, "processed")
 
 
 CONTESTANTS = {
-    "torch": by_torch,
-    "gumbel": by_gumbel,
-    "gumbel_with_logprobs": by_gumbel_with_logprobs,
+    "torch": draw_by_torch,
+    "gumbel": draw_by_gumbel,
+    "gumbel_with_logprobs": draw_by_gumbel_with_logprobs,
 }
 
 
-def verify(logits):
-    """The draw is the argmax of logits / T + noise, as the contract defines."""
+def verify_tokens(logits):
+    """Checks that gumbel draws the argmax of logits / T + noise, and torch valid tokens."""
     for position in range(8):
-        token = int(by_gumbel(logits[:1], 1, position)[0, 0])
+        token = int(draw_by_gumbel(logits[:1], 1, position)[0, 0])
         score = logits[0].double().numpy() / TEMPERATURE
         score = score + gumbel.noise(1, position, VOCAB)
         assert token == np.argmax(score), f"position {position}: token {token}"
-    tokens = by_torch(logits, 1, 0)
+    tokens = draw_by_torch(logits, 1, 0)
     assert tokens.shape == (len(logits), 1) and int(tokens.max()) < VOCAB
 
 
-def spread(values):
+def describe_spread(values):
     p10, median, p90 = np.percentile(values, (10, 50, 90))
     return {"median": round(median, 2), "p10": round(p10, 2), "p90": round(p90, 2)}
 
 
 def measure(batch, threads, seconds):
-    """One entry of the results: times in microseconds a call, and ratios of the same round."""
+    """One entry of the results: microseconds per call, and ratios of times of the same round."""
     generator = torch.Generator().manual_seed(batch)
     buffers = [
         2.5 * torch.randn(batch, VOCAB, generator=generator) for _ in range(BUFFERS[batch])
     ]
-    verify(buffers[0])
+    verify_tokens(buffers[0])
     torch.set_num_threads(threads)
     times = {name: [] for name in CONTESTANTS}
     order = list(CONTESTANTS.items())
@@ -87,19 +87,19 @@ def measure(batch, threads, seconds):
         for name, call in order:
             start = time.perf_counter(), time.process_time()
             call(buffers[rounds % len(buffers)], threads, rounds + 3)
-            ended = time.perf_counter(), time.process_time()
+            stop = time.perf_counter(), time.process_time()
             if rounds >= 0:  # the first rounds warm up
-                times[name].append([1e6 * (b - a) for a, b in zip(start, ended)])
+                times[name].append([1e6 * (b - a) for a, b in zip(start, stop)])
         order.append(order.pop(0))  # each contestant is first in a third of the rounds
         rounds += 1
     entry = {"batch": batch, "threads": threads, "rounds": rounds}
-    clocks = {name: np.transpose(of_one) for name, of_one in times.items()}  # [2, rounds]
+    clocks = {name: np.transpose(samples) for name, samples in times.items()}  # [2, rounds]
     for at, clock in enumerate(("wall", "processor")):
-        found = {f"{name}_us": spread(clocks[name][at]) for name in times}
+        spreads = {f"{name}_us": describe_spread(clocks[name][at]) for name in times}
         for name in list(times)[1:]:
             ratios = clocks["torch"][at] / clocks[name][at]
-            found[f"torch_over_{name}"] = spread(ratios)
-        entry[clock] = found
+            spreads[f"torch_over_{name}"] = describe_spread(ratios)
+        entry[clock] = spreads
     return entry
 
 
@@ -121,12 +121,12 @@ def main():
     load.append(round(os.getloadavg()[0], 1))
     for point in points:
         for clock in ("wall", "processor"):
-            found = point[clock]
-            ratio = found["torch_over_gumbel"]
+            spreads = point[clock]
+            ratio = spreads["torch_over_gumbel"]
             print(
                 f"B = {point['batch']:2}, {point['threads']} threads, {clock} time: "
-                f"torch {found['torch_us']['median']:9.0f} us, "
-                f"gumbel {found['gumbel_us']['median']:7.0f} us, "
+                f"torch {spreads['torch_us']['median']:9.0f} us, "
+                f"gumbel {spreads['gumbel_us']['median']:7.0f} us, "
                 f"ratio {ratio['median']} ({ratio['p10']} to {ratio['p90']})"
             )
     results = {

@@ -121,8 +121,8 @@ def main():
                 for requests in options.requests:
                     found = measure(engine, requests, REQUEST_KINDS[name], options.rounds)
                     rows.append({"vocab": vocab, "request": name, "requests": requests, **found})
-                    print(f"V = {vocab}, {name}, {requests}: ms per step, plugin {found['plugin']}, "
-                          f"stock {found['stock']}; x {found['faster']}; {found['counts']}",
+                    print(f"V = {vocab}, {name}, {requests}: ms per step: plugin {found['plugin']}"
+                          f", stock {found['stock']}; x {found['faster']}; {found['counts']}",
                           flush=True)
             engine.llm_engine.engine_core.shutdown()
     if options.json:
@@ -130,7 +130,7 @@ def main():
         import vllm
 
         about = {
-            "question": "how long does a step of vLLM take on two ranks, with the plugin and without?",
+            "question": __doc__.partition("\n")[0],
             "commit": options.commit, "dtype": options.dtype, "rounds": options.rounds,
             "vllm": vllm.__version__, "torch": torch.__version__,
         }

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long do draws by the Gumbel-max trick take without an engine: logits in, one token a row out?
+"""How long does a draw by the Gumbel-max trick take, from logits to one token per row?
 
 The shapes are those of a well-known post, with float32 and bfloat16 logits. The contestants are
 softmax with torch.multinomial; the post's sampler, which computes noise once and uses it at
 every step; the same sampler with fresh noise at each step; FlashInfer if it can be imported; and
-the library. Tokens are checked before anything is timed, by their mean log-probability, and by
-whether two steps on the same logits draw different tokens. Graphs of the contestants take turns.
-In the end, the rate of rare tokens is measured for each. Needs torch and the package gumbel,
-built with the CUDA kernels: script/bench-gpu --post builds and runs it.
+the library. Before anything is timed, the mean log-probability of the tokens is checked, and that
+two steps on the same logits draw different tokens. Graphs of the contestants take turns. Finally,
+the draws of rare tokens are counted for each. Requires torch and the package gumbel, built with the
+CUDA kernels: script/bench-gpu --post builds and runs it.
 """
 
 import math
@@ -22,11 +22,11 @@ SHAPES = [(32, 32000), (128, 50000), (512, 100000)]  # rows, vocabulary
 TINY = [(4, 512), (8, 1024)]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ROUNDS = 41
-CALLS = 4  # a replay
+CALLS = 4  # steps in one graph
 LOGIT_DEVIATION = 2.5
 MAX_DEVIATIONS = 6.0  # of a mean log-probability from its expectation
-# Rows with one likely token and others each e^gap times rarer: rows, vocabulary, gap, steps. Noise
-# of 24-bit uniforms differs by less than 20 between two tokens.
+# (rows, vocabulary, gap, steps): one token is likely, and each other one e^gap times rarer. A gap
+# of 20 exceeds every difference of noise from 24-bit uniforms, which never draws a rare token.
 RARE = (512, 100000, 20.0, 400)
 TINY_RARE = (8, 1024, 7.0, 40)
 
@@ -45,9 +45,9 @@ def count_deviations(logits, tokens):
     return (found - len(tokens) * means.sum().item()) / math.sqrt(len(tokens) * variance)
 
 
-def check(logits, steps):
-    """For tokens of several steps on the same logits: their distance from exact draws, and the
-    fraction that differs between two steps. Raises ValueError if they are not valid ids."""
+def check_tokens(logits, steps):
+    """The distance of the tokens from exact draws, and the fraction that differs between two steps
+    on the same logits. Raises ValueError if the tokens are not valid ids."""
     tokens = torch.stack([step.reshape(-1) for step in steps])
     if tokens.shape[1] != len(logits) or tokens.min() < 0 or tokens.max() >= logits.shape[1]:
         raise ValueError(f"not {len(logits)} tokens in [0, {logits.shape[1]})")
@@ -55,7 +55,7 @@ def check(logits, steps):
     return count_deviations(logits, tokens), changed
 
 
-def rare_tokens(device, rows, vocab, gap, steps):
+def count_rare_tokens(device, rows, vocab, gap, steps):
     """The number of draws of rare tokens by each contestant, and the expected number."""
     logits = torch.full((rows, vocab), -gap, device=device)
     logits[:, 0] = 0
@@ -75,18 +75,18 @@ def rare_tokens(device, rows, vocab, gap, steps):
 # --------------------------------------------------------------------------------- measuring ----
 
 
-def compete(logits, device, rounds, skip):
-    """name -> its times and its check, for one table row."""
+def measure_shape(logits, device, rounds, skip):
+    """Times and checks of all contestants by name, for one shape."""
     found, timers = {}, {}
     for contestant in contestants(device):
         try:
             step = contestant.prepare(logits)
-            off, changed = check(logits, [step().clone() for _ in range(4)])
-            if contestant.exact and not (abs(off) <= MAX_DEVIATIONS and changed > 0.2):
-                raise ValueError(f"{off:.1f} deviations off, {100 * changed:.0f}% drawn anew")
+            deviations, changed = check_tokens(logits, [step().clone() for _ in range(4)])
+            if contestant.exact and not (abs(deviations) <= MAX_DEVIATIONS and changed > 0.2):
+                raise ValueError(f"{deviations:.1f} deviations, {100 * changed:.0f}% drawn anew")
             timers[contestant.name] = timer(capture(step, device, CALLS), device, CALLS)
             found[contestant.name] = {
-                "deviations": round(off, 2), "percent_drawn_anew": round(100 * changed, 1)
+                "deviations": round(deviations, 2), "percent_drawn_anew": round(100 * changed, 1)
             }
         except Exception as error:  # the others continue
             skip(contestant.name, reason(error))
@@ -100,13 +100,13 @@ def compete(logits, device, rounds, skip):
 
 def print_row(entry):
     print(f"\n{entry['rows']} x {entry['vocab']}, {entry['dtype']}")
-    ours = entry["contestants"].get("gumbel")
+    gumbel_entry = entry["contestants"].get("gumbel")
     for name, one in entry["contestants"].items():
-        took = one["time"]
-        ratio = took["median_us"] / ours["time"]["median_us"] if ours else math.nan
+        time = one["time"]
+        ratio = time["median_us"] / gumbel_entry["time"]["median_us"] if gumbel_entry else math.nan
         print(
-            f"  {name:22}{took['median_us']:10.1f} us  ({took['p10_us']:.1f}.."
-            f"{took['p90_us']:.1f})  {ratio:7.2f} of ours   {one['percent_drawn_anew']:5.1f}% "
+            f"  {name:22}{time['median_us']:10.1f} us  ({time['p10_us']:.1f}.."
+            f"{time['p90_us']:.1f})  {ratio:7.2f} of ours   {one['percent_drawn_anew']:5.1f}% "
             "of tokens drawn anew",
             flush=True,
         )
@@ -118,7 +118,7 @@ def main():
     torch.manual_seed(0)
     torch._dynamo.config.recompile_limit = 64  # each shape is compiled separately
     skipped, entries = [], []
-    head = {
+    about = {
         "question": __doc__.splitlines()[0],
         "commit": arguments.commit,
         **machine(arguments.device),
@@ -126,28 +126,29 @@ def main():
         "rounds": arguments.rounds,
         "contestants": {c.name: vars(c) for c in contestants(arguments.device)},
     }
-    for contestant in head["contestants"].values():
+    for contestant in about["contestants"].values():
         del contestant["prepare"]
         print(f"{contestant['name']:22}{contestant['about']}; {contestant['draws']}")
     for rows, vocab in TINY if arguments.tiny else SHAPES:
         for name, dtype in DTYPES.items():
-            place = {"rows": rows, "vocab": vocab, "dtype": name}
+            shape = {"rows": rows, "vocab": vocab, "dtype": name}
             logits = LOGIT_DEVIATION * torch.randn(rows, vocab, device=arguments.device)
-            found = compete(
+            found = measure_shape(
                 logits.to(dtype), arguments.device, arguments.rounds,
-                lambda who, why, place=place: skipped.append(
-                    {**place, "contestant": who, "reason": why}
+                lambda who, why, shape=shape: skipped.append(
+                    {**shape, "contestant": who, "reason": why}
                 ),
             )
-            entries.append({**place, "contestants": found})
+            entries.append({**shape, "contestants": found})
             print_row(entries[-1])
-    rare = rare_tokens(arguments.device, *(TINY_RARE if arguments.tiny else RARE))
-    print("\nrare tokens drawn:", ", ".join(f"{name} {count}" for name, count in rare.items()))
+    rare_counts = count_rare_tokens(arguments.device, *(TINY_RARE if arguments.tiny else RARE))
+    rare_cells = [f"{name} {count}" for name, count in rare_counts.items()]
+    print("\nrare tokens drawn:", ", ".join(rare_cells))
     for entry in skipped:
         print("skipped:", ", ".join(f"{key} {value}" for key, value in entry.items()))
     if arguments.json:
-        found = {"skipped": skipped, "rare_tokens": rare, "post": entries}
-        write_json(arguments.json, {**head, **found})
+        found = {"skipped": skipped, "rare_tokens": rare_counts, "post": entries}
+        write_json(arguments.json, {**about, **found})
     return 0 if all("gumbel" in entry["contestants"] for entry in entries) else 1
 
 

@@ -5,8 +5,8 @@ Hugging Face transformers with models of Qwen3-1.7B's and Qwen3-8B's shapes, ran
 bf16: generate() with a static cache and a compiled forward, generate_batch(), and the whole
 decode step as one CUDA graph. Each is measured with transformers alone ("stock"), with gumbel's
 draw from logits, and fused. Tokens are checked before anything is timed; a contestant that fails
-is reported and skipped. Each model and number of sequences has its own process. The processes
-prepare at the same time and measure one at a time, with the contestants in turns.
+is reported and skipped. Each model and batch size has its own process. The processes prepare at
+the same time and measure one at a time, with the contestants in turns.
 
 Takes 250 seconds, and reports each measurement for which no time remained; another run with
 --way, --model or --batch adds to the same file. Each point has its commit. Requires torch,
@@ -28,17 +28,17 @@ import torch
 from qwen_shapes import LOGIT_DEVIATION, REQUESTS, SHAPES, TINY
 from report import machine, write_json
 
-BATCHES = [1, 64, 8, 32]  # the first ones are shown as bars
+BATCHES = [1, 64, 8, 32]  # in the order of measurement
 ROUNDS = {"step": 12, "generate": 3, "generate_batch": 2}
 WORKER_BYTES = 5 << 30  # memory of a process besides its weights: context, cache, graphs, logits
 HERE = pathlib.Path(__file__).resolve().parent
-LEFT_OUT = "no time was left"
-PREPARING = 0.7  # fraction of the remaining time; a worker that takes longer is skipped
-SECONDS_MAX = 90  # seconds that a worker may measure
+NO_TIME = "no time was left"
+PREPARE_FRACTION = 0.7  # of the remaining time; a worker that prepares for longer is skipped
+MEASURE_SECONDS_MAX = 90  # seconds that a worker may measure
 
 
 class Worker:
-    """A process for one model and number of sequences. Every wait has a time limit."""
+    """A process for one model and batch size. Every wait has a time limit."""
 
     def __init__(self, place, options):
         self.place, self.answers = place, queue.Queue()
@@ -60,15 +60,15 @@ class Worker:
         for line in self.process.stderr:
             self.log = [*self.log[-59:], line.rstrip()]
 
-    def answer(self, seconds):
+    def wait_for_answer(self, seconds):
         """The next answer; raises RuntimeError if the process ended or took longer."""
         try:
             found = self.answers.get(timeout=max(seconds, 0.01))
         except queue.Empty:
             self.end()
-            raise RuntimeError(LEFT_OUT) from None
+            raise RuntimeError(NO_TIME) from None
         if found is None:
-            last = next((line for line in reversed(self.log) if line.strip()), "without a word")
+            last = next((line for line in reversed(self.log) if line.strip()), "no output")
             raise RuntimeError(f"its process ended: {last}"[:200])
         return found
 
@@ -77,7 +77,7 @@ class Worker:
             self.process.stdin.write(json.dumps(command) + "\n")
             self.process.stdin.flush()
         except OSError:
-            pass  # answer() reports that the process ended
+            pass  # wait_for_answer() reports that the process ended
 
     def end(self):
         self.process.kill()
@@ -108,14 +108,14 @@ class Bench:
             for model in self.arguments.model or SHAPES
         ]
         while waiting:
-            wave, waiting = self._fitting(waiting)
+            wave, waiting = self._split_fitting(waiting)
             if self._seconds_left() < 50:
                 for place in wave:
-                    self.skip_ways(place, self.ways, LEFT_OUT)
+                    self.skip_ways(place, self.ways, NO_TIME)
             else:
-                self._wave(wave)
+                self._run_wave(wave)
 
-    def _fitting(self, places):
+    def _split_fitting(self, places):
         """Splits places into the first ones, which fit into the GPU together, and the others."""
         if self.arguments.device == "cpu":
             return places[:2], places[2:]  # two workers at once, as such machines are small
@@ -127,7 +127,7 @@ class Bench:
             count += 1
         return places[:count], places[count:]
 
-    def _wave(self, places):
+    def _run_wave(self, places):
         """Starts a worker for each place. For each way, all prepare at the same time, then measure
         one at a time."""
         options = {"device": self.arguments.device, "tiny": self.arguments.tiny}
@@ -135,13 +135,13 @@ class Bench:
         os.environ["TORCHINDUCTOR_COMPILE_THREADS"], os.environ["OMP_NUM_THREADS"] = threads, "1"
         workers = [Worker(place, options) for place in places]
         try:
-            running = self._answers(workers, self.ways)
+            running = self._collect_answers(workers, self.ways)
             for worker, answer in running.items():
                 self.entropies[worker.place["model"]] = answer["entropy"]
             for at, way in enumerate(self.ways):
                 for worker in running:
                     worker.send(prepare=way)
-                running = self._answers(running, self.ways[at:])
+                running = self._collect_answers(running, self.ways[at:])
                 took = max((answer["seconds"] for answer in running.values()), default=0)
                 remaining = self._seconds_left()
                 print(f"{way}: {len(running)} prepared in {took:.0f} s, {remaining:.0f} s remain")
@@ -157,12 +157,12 @@ class Bench:
     def _seconds_left(self):
         return self.end - time.time()
 
-    def _answers(self, workers, ways):
+    def _collect_answers(self, workers, ways):
         """The answers that arrive in time; workers without one are ended."""
-        found, until = {}, time.time() + PREPARING * self._seconds_left()
+        found, until = {}, time.time() + PREPARE_FRACTION * self._seconds_left()
         for worker in workers:
             try:
-                found[worker] = worker.answer(until - time.time())
+                found[worker] = worker.wait_for_answer(until - time.time())
             except RuntimeError as error:
                 self.skip_ways(worker.place, ways, str(error))
         return found
@@ -177,17 +177,17 @@ class Bench:
         way = ways[0]
         place = {**worker.place, "way": way}
         if self._seconds_left() < 0:
-            self.skip(place, LEFT_OUT)
+            self.skip(place, NO_TIME)
             return True
         worker.send(measure=way, rounds=self.arguments.rounds or ROUNDS[way])
         try:
-            answer = worker.answer(min(SECONDS_MAX, self._seconds_left() + 10))
+            answer = worker.wait_for_answer(min(MEASURE_SECONDS_MAX, self._seconds_left() + 10))
         except RuntimeError as error:
             self.skip_ways(worker.place, ways, str(error))
             return False
         self._skip_all(worker.place, answer)
         for request in REQUESTS:
-            point = point_of(answer["times"], answer["peak_bytes"], request)
+            point = make_point(answer["times"], answer["peak_bytes"], request)
             if point:
                 commit = {"commit": self.arguments.commit}
                 self.points.append({**place, "request": request, **commit, **point})
@@ -195,9 +195,9 @@ class Bench:
         return True
 
 
-def point_of(times, peak_bytes, request):
-    """The spreads of one way, the savings of gumbel's draws, and the time of head and draw in the
-    step."""
+def make_point(times, peak_bytes, request):
+    """The spreads of one way, gumbel's draws relative to stock, and the percentage of the step that
+    LM head and draw take."""
     point = {}
     for name in ("stock", "logits", "fused"):
         key = f"{name}, {request}"
@@ -230,43 +230,43 @@ def print_point(point):
             cells.append(f"{name} {spread['median_us']:.0f} ({low:.0f}..{high:.0f})")
     for name in ("stock", "fused"):
         if f"{name}_peak_bytes" in point:
-            cells.append(f"{name} needs {point[f'{name}_peak_bytes'] >> 20} MiB")
+            cells.append(f"{name} peak {point[f'{name}_peak_bytes'] >> 20} MiB")
     for name in ("logits", "fused"):
         if f"{name}_vs_stock" in point:
             cells.append(f"{name}/stock {point[f'{name}_vs_stock']:.3f}")
     print(place, "  ".join(cells), flush=True)
 
 
-def key_of(entry):
+def get_key(entry):
     return entry["model"], entry["batch"], entry["way"]
 
 
-def merge_points(path, head, points, skipped):
-    """The new points, and those of the file from the same machine that were not measured again."""
+def merge_points(path, about, points, skipped):
+    """The new points, and points of the file that this machine has not measured again."""
     try:
         old = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         old = {}
-    same = all(old.get(name) == head[name] for name in ("gpu", "versions"))
-    measured = {key_of(point) for point in points}
-    tried = measured | {key_of(entry) for entry in skipped}
+    same = all(old.get(name) == about[name] for name in ("gpu", "versions"))
+    measured = {get_key(point) for point in points}
+    tried = measured | {get_key(entry) for entry in skipped}
     if same:
-        points = [p for p in old["transformers"] if key_of(p) not in measured] + points
-        skipped = [s for s in old["skipped"] if key_of(s) not in tried] + skipped
-        head = {**head, "entropy_nats": {**old["entropy_nats"], **head["entropy_nats"]}}
+        points = [p for p in old["transformers"] if get_key(p) not in measured] + points
+        skipped = [s for s in old["skipped"] if get_key(s) not in tried] + skipped
+        about = {**about, "entropy_nats": {**old["entropy_nats"], **about["entropy_nats"]}}
     points = sorted(points, key=lambda p: (p["way"], p["model"], p["request"], p["batch"]))
-    return {**head, "skipped": skipped, "transformers": points}
+    return {**about, "skipped": skipped, "transformers": points}
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", metavar="FILE", help="write the measurements to FILE, or add")
-    parser.add_argument("--commit", default="unknown", help="that they are of")
+    parser.add_argument("--commit", default="unknown", help="the commit that is measured")
     parser.add_argument("--model", action="append", choices=list(SHAPES), help="only this one")
     parser.add_argument("--batch", type=int, action="append", metavar="B", help="only this one")
     parser.add_argument("--way", action="append", choices=list(ROUNDS), help="only this one")
     parser.add_argument("--rounds", type=int, help="of each contestant")
-    parser.add_argument("--seconds", type=float, default=240, help="that it may take (240)")
+    parser.add_argument("--seconds", type=float, default=240, help="of the whole run (240)")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true", help="small shapes, to try the program")
     arguments = parser.parse_args()
@@ -279,7 +279,7 @@ def parse():
 
 def main():
     arguments = parse()
-    head = {
+    about = {
         "question": __doc__.splitlines()[0],
         "commit": arguments.commit,
         **machine(arguments.device),
@@ -288,16 +288,16 @@ def main():
         "logit_deviation": LOGIT_DEVIATION,
         "request_parameters": REQUESTS,
     }
-    for key, value in head.items():
+    for key, value in about.items():
         print(f"{key}: {value}")
     bench = Bench(arguments)
     try:
         bench.run()
     finally:  # writes the measurements before a failure
-        head["entropy_nats"] = bench.entropies
+        about["entropy_nats"] = bench.entropies
         if arguments.json:
             write_json(
-                arguments.json, merge_points(arguments.json, head, bench.points, bench.skipped)
+                arguments.json, merge_points(arguments.json, about, bench.points, bench.skipped)
             )
     return 0 if bench.points else 1
 

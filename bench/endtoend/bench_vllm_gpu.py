@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does vLLM on a GPU take less time per output token with the plug-in, and equal memory?
+"""Does vLLM on a GPU take less time per output token with the plug-in, and as much memory?
 
-Engines with the plug-in and without it, of vLLM's V1 and V2 runner, run in processes of their own,
-start together, and then take turns. The models have Qwen3's shapes and Gaussian weights. A time per
+Engines with and without the plug-in, for vLLM's V1 and V2 runners, start together in processes of
+their own and then take turns. The models have Qwen3's shapes and Gaussian weights. A time per
 output token is the wall time of a run of N tokens minus that of 1 token, over N - 1: the median of
 all rounds, with p10..p90. Options add measurements, and --no-times leaves out these times:
 
-  --check           equal texts: alone, in batches, sent twice, with the plug-in and without
+  --check           compares texts: alone, in batches, sent twice, with the plug-in and without
   --profile K:N     kernel time of a step, of N requests of kind K
   --host            host time of the LM head and the sampler in each step
-  --memory STEPS    memory while the batch changes in every step
+  --memory STEPS    memory while batches change
 
 Needs vLLM, torch, transformers and the package gumbel, built with the CUDA kernels. Each wait has a
-limit; after --seconds the results name what was left out. A run with --json adds to its file.
+limit; the results name each measurement that --seconds left no time for. --json adds to its file.
 """
 
 import argparse
@@ -46,8 +46,8 @@ from vllm_texts import check_engine, compare_engines, find_faults, format_texts
 RUNNERS, ENGINES = ["V2", "V1"], ["stock", "plugin"]
 REQUESTS = [1, 8, 32, 64, 128, 256]
 WARM_TOKENS, PROFILED_TOKENS = 8, 33
-MOST = 120  # seconds that one command may take
-SPARE = 15  # seconds that must remain to begin a measurement
+COMMAND_SECONDS_MAX = 120
+MEASURE_SECONDS_MIN = 15  # that must remain to begin a measurement
 MEMORY_SAMPLES = 20
 NO_TIME = "no time was left"
 
@@ -57,12 +57,12 @@ class Bench:
         self.options = options
         self.begin = time.time()
         self.shape = (TINY if options.tiny else SHAPES)[options.model]
-        self.engines, self.head = [], {}
+        self.engines, self.about = [], {}
         self.lists, self.faults = {}, []
 
     @property
     def measured(self):
-        """Whether there is any point."""
+        """Whether anything was measured."""
         return any(points for name, points in self.lists.items() if name != "skipped")
 
     def seconds_left(self):
@@ -78,7 +78,7 @@ class Bench:
         return {**found, "tensor_parallel": self.options.tp, **more}
 
     def add(self, name, place, point, text):
-        """Add a point to a list of the results, print it, and write the results."""
+        """Adds a point to a list of the results, prints it, and writes the results."""
         entry = {**place, "commit": self.options.commit, **point}
         self.lists.setdefault(name, []).append(entry)
         self.log(text(entry))
@@ -91,37 +91,38 @@ class Bench:
 
     def write(self):
         if self.options.json and self.measured:
-            write_json(self.options.json, merge(self.options.json, self.head, self.lists))
+            write_json(self.options.json, merge(self.options.json, self.about, self.lists))
 
     # ------------------------------------------------------------------------------- engines ----
 
     def start(self):
-        """Start all engines together; those that fail are named and left out."""
+        """Starts all engines together; engines that fail are reported and dropped."""
         options, root = self.options, pathlib.Path(self.options.cache)
         folder = self.write_model(root)
         count = len(options.runner) * len(options.engine)
         llm = make_llm_arguments(options, self.shape, folder, count, PROMPT_TOKENS + options.tokens)
         deviation = None if options.tiny else LOGIT_DEVIATION
-        job = {"llm": llm, "vocab": self.shape.vocab, "logit_deviation": deviation}
+        worker_options = {"llm": llm, "vocab": self.shape.vocab, "logit_deviation": deviation}
         for runner in options.runner:
             for kind in options.engine:
-                own = root / f"{runner}-{kind}"
-                own.mkdir(exist_ok=True)
-                variables = make_variables(runner, kind == "plugin", own, options.device)
-                self.engines.append(Engine(runner, kind, job, variables, own / "log.txt"))
+                engine_folder = root / f"{runner}-{kind}"
+                engine_folder.mkdir(exist_ok=True)
+                variables = make_variables(runner, kind == "plugin", engine_folder, options.device)
+                log = engine_folder / "log.txt"
+                self.engines.append(Engine(runner, kind, worker_options, variables, log))
         name = f"{options.model}, {options.dtype}, tensor_parallel {options.tp}"
-        self.head = self.describe({name: {key: llm[key] for key in llm if key != "model"}})
-        until = self.begin + options.start_seconds
+        self.about = self.describe({name: {key: llm[key] for key in llm if key != "model"}})
+        deadline = self.begin + options.start_seconds
         for engine in list(self.engines):
             try:
-                engine.wait_for_start(until - time.time())
-                self.head["versions"]["vllm"] = engine.about["vllm"]
+                engine.wait_for_start(deadline - time.time())
+                self.about["versions"]["vllm"] = engine.about["vllm"]
                 self.log(f"{engine.name}: started, {engine.about}")
             except EngineError as error:
                 self.drop(engine, "start", self.place(runner=engine.runner), error)
 
     def write_model(self, root):
-        """Write the model's configuration; with --tiny also weights, which vLLM for CPUs packs."""
+        """Writes the model's configuration; with --tiny also its weights."""
         folder = root / ("tiny" if self.options.tiny else "models") / self.options.model
         folder.mkdir(parents=True, exist_ok=True)
         if self.options.tiny:
@@ -133,7 +134,7 @@ class Bench:
         return folder
 
     def describe(self, llm):
-        head = {
+        about = {
             "question": __doc__.splitlines()[0],
             "commit": self.options.commit,
             "date": datetime.date.today().isoformat(),
@@ -144,12 +145,12 @@ class Bench:
             "request_parameters": KINDS,
             "engine_arguments": llm,
         }
-        for key, value in head.items():
+        for key, value in about.items():
             print(f"{key}: {value}")
-        return head
+        return about
 
     def drop(self, engine, name, place, error):
-        """End an engine that failed, and name it in the results."""
+        """Ends an engine that failed, and names it in the results."""
         lines = [line for line in str(error).splitlines() if line.strip()]
         self.skip(name, {**place, "engine": engine.kind}, lines[-1][:200])
         print(error, *engine.last_log_lines(), sep="\n", file=sys.stderr)
@@ -167,7 +168,7 @@ class Bench:
 
     def run_command(self, engine, command, limit=None, **arguments):
         try:
-            limit = min(limit or MOST, max(5, self.seconds_left() + 10))
+            limit = min(limit or COMMAND_SECONDS_MAX, max(5, self.seconds_left() + 10))
             return engine.run(command, limit, **arguments)
         except EngineError as error:
             error.engine = engine
@@ -176,12 +177,12 @@ class Bench:
     # -------------------------------------------------------------------------- measurements ----
 
     def points(self, name, places):
-        """Yields (place, engines) while time remains; a failure drops its engine for good."""
+        """Yields (place, engines) while time remains."""
         for runner in self.options.runner:
             for request, requests in places:
                 place = self.place(runner=runner, request=request, requests=requests)
                 engines = {e.kind: e for e in self.engines if e.runner == runner}
-                if self.seconds_left() < SPARE:
+                if self.seconds_left() < MEASURE_SECONDS_MIN:
                     self.skip(name, place, NO_TIME)
                 elif engines:
                     yield place, engines
@@ -243,19 +244,19 @@ class Bench:
         )
 
     def measure_memory(self):
-        """One engine at a time, as the others must not change the memory of the GPU."""
+        """Measures one engine at a time, as the others must not change the memory of the GPU."""
         for engine in list(self.engines):
             place = self.place(
-                runner=engine.runner, engine=engine.kind, requests=self.options.most_requests
+                runner=engine.runner, engine=engine.kind, requests=self.options.requests_max
             )
             seconds = self.seconds_left()
-            if seconds < SPARE:
+            if seconds < MEASURE_SECONDS_MIN:
                 self.skip("memory", place, NO_TIME)
                 continue
             try:
                 found = self.run_command(
                     engine, "change_batches", seconds + 5, steps=self.options.memory,
-                    requests=self.options.most_requests, samples=MEMORY_SAMPLES, time_limit=seconds,
+                    requests=self.options.requests_max, samples=MEMORY_SAMPLES, time_limit=seconds,
                 )
                 if found["steps"] < self.options.memory:
                     self.skip("memory", place, f"{found['steps']} steps, then {NO_TIME}")
@@ -285,7 +286,7 @@ class Bench:
             if self.options.dtype == "float32":
                 faults = find_faults({**where, "found": found})
                 self.faults += [f"{place['runner']} {name}: {fault}" for fault in faults]
-            if self.seconds_left() < SPARE:
+            if self.seconds_left() < MEASURE_SECONDS_MIN:
                 self.skip("texts", place, f"after {name} {NO_TIME}")
                 return
 
@@ -311,7 +312,7 @@ class Bench:
 def read_profile(text):
     kind, _, requests = text.partition(":")
     if kind not in KINDS or not requests.isdigit() or int(requests) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: not a kind of requests, a colon and a number")
+        raise argparse.ArgumentTypeError(f"{text}: expected KIND:REQUESTS")
     return kind, int(requests)
 
 
@@ -344,16 +345,16 @@ def parse(arguments=None):
     add("--engine", type=read_names(ENGINES), default=ENGINES, help="stock,plugin")
     add("--kind", type=read_names(KINDS), default=MEASURED, help=",".join(KINDS))
     add("--requests", type=read_numbers, default=REQUESTS, help="1,8,32,64,128,256")
-    add("--tokens", type=int, default=129, help="of each text (129)")
-    add("--rounds", type=int, default=3, help="of each measurement (3)")
-    add("--seconds", type=float, default=500, help="that all may take, the start included (500)")
-    add("--start-seconds", type=float, default=240, help="that the start may take (240)")
-    add("--no-times", action="store_true", help="only what other options measure")
+    add("--tokens", type=int, default=129, help="output tokens of each text (129)")
+    add("--rounds", type=int, default=3, help="rounds of each measurement (3)")
+    add("--seconds", type=float, default=500, help="limit of the run, with the start (500)")
+    add("--start-seconds", type=float, default=240, help="limit of the start (240)")
+    add("--no-times", action="store_true", help="measure only what other options select")
     add("--host", action="store_true", help="host time of the LM head and the sampler")
     add("--profile", type=read_profile, action="append", default=[], metavar="KIND:REQUESTS",
         help="kernel time of a step; may be repeated")
     add("--memory", type=int, default=0, metavar="STEPS", help="memory while batches change")
-    add("--check", action="store_true", help="equal texts; exit 1 if not, in float32")
+    add("--check", action="store_true", help="compare texts; exit 1 if they differ in float32")
     add("--gpu-memory-utilization", type=float, help="of each engine (0.88 over their number)")
     add("--kv-gib", type=float, help="KV cache of each engine (enough for all requests)")
     add("--max-model-len", type=int, default=1024)
@@ -368,7 +369,7 @@ def parse(arguments=None):
     if PROMPT_TOKENS + options.tokens > options.max_model_len:
         parser.error(f"a text has {PROMPT_TOKENS} + --tokens tokens, more than --max-model-len")
     numbers = [*options.requests, *(requests for _, requests in options.profile)]
-    options.most_requests = max(*numbers, 64 if options.check else 1)
+    options.requests_max = max(*numbers, 64 if options.check else 1)
     return options
 
 

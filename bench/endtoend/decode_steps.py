@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole decode step as one CUDA graph: trunk, head, draw, and the advance of positions.
+"""A whole decode step as one CUDA graph: trunk, LM head, draw, and the advance of positions.
 
-No host work is part of the step, so the difference between two ways to draw is the gain of an
-engine. On a CPU the step is called instead.
+The step has no host work, so that the difference between two draws is what an engine gains. On a
+CPU the step is called instead.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from spread import describe, in_turns
 from transformers import StaticCache
 from transformers.generation import logits_process
 
-LENGTH = 128  # capacity of the cache in tokens; a static cache is read as a whole
-START = 48  # position at which each turn begins
-REPLAYS = 4  # a turn
+CACHE_TOKENS = 128  # capacity of the cache, all of which a step reads
+START_POSITION = 48  # of each turn
+REPLAYS_PER_TURN = 4
 
 
-def stock_draw(request):
-    """Draws as transformers does: a float32 copy, its processors, softmax and multinomial."""
-    chain = []
+def make_stock_draw(request):
+    """A draw as in transformers: a float32 copy, its processors, softmax and multinomial."""
+    processors = []
     if request["temperature"] != 1:
-        chain.append(logits_process.TemperatureLogitsWarper(request["temperature"]))
+        processors.append(logits_process.TemperatureLogitsWarper(request["temperature"]))
     if request["top_k"]:
-        chain.append(logits_process.TopKLogitsWarper(request["top_k"]))
+        processors.append(logits_process.TopKLogitsWarper(request["top_k"]))
     if request["top_p"] < 1:
-        chain.append(logits_process.TopPLogitsWarper(request["top_p"]))
+        processors.append(logits_process.TopPLogitsWarper(request["top_p"]))
 
     def draw(step, hidden):
         scores = step.logits(hidden).to(copy=True, dtype=torch.float32)
-        for processor in chain:
+        for processor in processors:
             scores = processor(step.ids, scores)
         return torch.multinomial(torch.softmax(scores, -1), 1)
 
@@ -41,7 +41,7 @@ def stock_draw(request):
 
 
 def make_parameters(request, device):
-    """The request as parameters of the library, in tensors."""
+    """The request as arguments of torch.ops.gumbel.sample()."""
     dtypes = {"temperature": torch.float32, "top_k": torch.int32, "top_p": torch.float32}
     off = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
     tensors = {
@@ -52,23 +52,23 @@ def make_parameters(request, device):
     return {"order": "hf", "logprobs": None, **tensors}
 
 
-def logits_draw(request, device):
-    common = make_parameters(request, device)
+def make_logits_draw(request, device):
+    parameters = make_parameters(request, device)
     return lambda step, hidden: torch.ops.gumbel.sample_logits(
-        step.logits(hidden), seed=step.seed, position=step.position, **common
+        step.logits(hidden), seed=step.seed, position=step.position, **parameters
     )[0]
 
 
-def fused_draw(request, device):
-    common = make_parameters(request, device)
+def make_fused_draw(request, device):
+    parameters = make_parameters(request, device)
     return lambda step, hidden: torch.ops.gumbel.sample(
-        hidden, step.weight, seed=step.seed, position=step.position, **common
+        hidden, step.weight, seed=step.seed, position=step.position, **parameters
     )[0]
 
 
 class Step:
-    """A model's decode step for `batch` sequences, each with a token at START; `tokens` [B, 1] are
-    the last drawn tokens."""
+    """A model's decode step for `batch` sequences, each at START_POSITION; `tokens` [B, 1] are the
+    last drawn tokens."""
 
     def __init__(self, model, shape, batch, device):
         self.model, self.device, self.vocab = model, device, shape.vocab
@@ -76,34 +76,34 @@ class Step:
         self.trunk = torch.compile(
             model.model.forward, dynamic=False, **({} if device == "cuda" else {"backend": "eager"})
         )
-        self.cache = StaticCache(config=model.config, max_cache_len=LENGTH)
+        self.cache = StaticCache(config=model.config, max_cache_len=CACHE_TOKENS)
         self.first = make_prompts(batch, shape, device)
         self.ids = self.first[:, -1:].clone()
         self.tokens = torch.zeros_like(self.ids)
         self.seed = torch.arange(1, batch + 1, device=device)
-        self.position = torch.full((batch,), START, device=device)
-        self.slots = torch.arange(LENGTH, device=device)
+        self.position = torch.full((batch,), START_POSITION, device=device)
+        self.slots = torch.arange(CACHE_TOKENS, device=device)
         self.model.model(input_ids=self.first, past_key_values=self.cache, use_cache=True)
-        for layer in self.cache.layers:  # random keys stand for a text longer than the prompt
-            layer.keys[:, :, :START].normal_()
-            layer.values[:, :, :START].normal_()
+        for layer in self.cache.layers:  # random data stand for a text longer than the prompt
+            layer.keys[:, :, :START_POSITION].normal_()
+            layer.values[:, :, :START_POSITION].normal_()
         self.restart()
 
     def restart(self):
-        self.position.fill_(START)
+        self.position.fill_(START_POSITION)
         self.ids.copy_(self.first[:, -1:])
         for layer in self.cache.layers:
-            layer.cumulative_length.fill_(START)
+            layer.cumulative_length.fill_(START_POSITION)
 
     def logits(self, hidden):
         return self.model.lm_head(hidden)
 
     def hidden(self):
-        seen = self.slots <= self.position[:, None, None, None]
+        mask = self.slots <= self.position[:, None, None, None]
         out = self.trunk(
             input_ids=self.ids,
             position_ids=self.position[:, None],
-            attention_mask={"full_attention": seen},
+            attention_mask={"full_attention": mask},
             past_key_values=self.cache,
             use_cache=True,
         )
@@ -118,21 +118,21 @@ class Step:
 
 
 def make_draws(device):
-    """name -> how it draws; "trunk" and "head" draw nothing."""
-    found = {"trunk": lambda step, hidden: None, "head": head_alone}
+    """Functions (step, hidden) that draw, by name; "trunk" and "head" draw nothing."""
+    found = {"trunk": lambda step, hidden: None, "head": multiply_head}
     for name, request in REQUESTS.items():
-        found[f"stock, {name}"] = stock_draw(request)
-        found[f"logits, {name}"] = logits_draw(request, device)
-        found[f"fused, {name}"] = fused_draw(request, device)
+        found[f"stock, {name}"] = make_stock_draw(request)
+        found[f"logits, {name}"] = make_logits_draw(request, device)
+        found[f"fused, {name}"] = make_fused_draw(request, device)
     return found
 
 
-def head_alone(step, hidden):
+def multiply_head(step, hidden):
     step.logits(hidden)
 
 
 class Steps:
-    """Every way to draw as a graph of its own, over one cache."""
+    """One graph for each draw, over one cache."""
 
     def __init__(self, model, shape, batch, device):
         self.step = Step(model, shape, batch, device)
@@ -159,7 +159,7 @@ class Steps:
             self.step.run(draw)
         return graph.replay
 
-    def _drawn(self, name):
+    def _draw_tokens(self, name):
         self.step.restart()
         self.graphs[name]()
         found = self.step.tokens[:, 0].clone()
@@ -171,28 +171,28 @@ class Steps:
         """Checks that tokens are valid ids, and that fused draws equal draws from logits, except
         for near ties in bfloat16."""
         for name in REQUESTS:
-            names = [f"{way}, {name}" for way in ("logits", "fused", "stock")]
-            drawn = {each: self._drawn(each) for each in names if each in self.graphs}
+            names = [f"{draw}, {name}" for draw in ("logits", "fused", "stock")]
+            drawn = {each: self._draw_tokens(each) for each in names if each in self.graphs}
             if names[0] in drawn and names[1] in drawn:
                 differing = int((drawn[names[0]] != drawn[names[1]]).sum())
                 if differing > 2 + batch // 5:
                     raise ValueError(f"{name}: {differing} of {batch} tokens differ, fused or not")
-            moved = self.step.position - START
+            moved = self.step.position - START_POSITION
             if not bool((moved == 1).all()):
-                raise ValueError(f"{name}: a step counts positions on by {moved.tolist()}")
+                raise ValueError(f"{name}: a step advances positions by {moved.tolist()}")
 
     def _time(self, name):
         self.step.restart()
         return time_steps(self.graphs[name], self.step.device)
 
     def measure(self, rounds):
-        """name -> spread of a step, in microseconds."""
+        """Spreads of a step's microseconds, by name."""
         turns = {name: lambda name=name: self._time(name) for name in self.graphs}
         return {name: describe(times) for name, times in in_turns(turns, rounds).items()}
 
 
 def time_steps(replay, device):
-    """The mean microseconds of a step in a sequence of steps, as a list with one element."""
+    """[mean microseconds of a step in a sequence of steps]."""
     if device != "cuda":
         begin = time.perf_counter()
         replay()
@@ -200,8 +200,8 @@ def time_steps(replay, device):
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     replay()  # keeps the GPU busy until the next replays are queued
     begin.record()
-    for _ in range(REPLAYS):
+    for _ in range(REPLAYS_PER_TURN):
         replay()
     end.record()
     end.synchronize()
-    return [begin.elapsed_time(end) * 1e3 / REPLAYS]
+    return [begin.elapsed_time(end) * 1e3 / REPLAYS_PER_TURN]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts by generate() and generate_batch(): by transformers alone ("stock"), with gumbel's draw
-from logits, and fused."""
+"""Generates texts by generate() and generate_batch(): with transformers alone ("stock"), with
+gumbel's draw from logits, and fused."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from spread import describe, in_turns
 from transformers.generation import ContinuousBatchingConfig, StoppingCriteria
 from transformers.generation.continuous_batching.cache import PagedAttentionCache
 
-TOKENS = 32  # of a text
-SKIPPED = 6  # first tokens of a text, during which graphs of a new cache are captured
-NEAR_TIE = 2**-6  # of a logit in bfloat16: four roundings
+TEXT_TOKENS = 32
+SKIPPED_TOKENS = 6  # first tokens of a text, while graphs of a new cache are captured
+TIE_DIFFERENCE = 2**-6  # relative, of two logits in bfloat16: four roundings
 
 
 class Clock(StoppingCriteria):
-    """Never stops a text; notes the time of each call, one a token."""
+    """Never stops a text; records the time of each token."""
 
     def __init__(self):
         self.times = []
@@ -35,13 +35,13 @@ class Clock(StoppingCriteria):
         return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
 
     def steps(self):
-        """Microseconds of each token after the first SKIPPED."""
-        pairs = zip(self.times[SKIPPED:], self.times[SKIPPED + 1 :])
+        """Microseconds of each token after the first SKIPPED_TOKENS."""
+        pairs = zip(self.times[SKIPPED_TOKENS:], self.times[SKIPPED_TOKENS + 1 :])
         return [(after - before) * 1e6 for before, after in pairs]
 
 
 class LogitsDraw:
-    """Draws of a decoding method: gumbel's operator on the logits of the model's head."""
+    """The draw of a decoding method: gumbel's operator on the logits of the LM head."""
 
     def __init__(self, request, texts):
         self.texts = texts
@@ -58,7 +58,7 @@ class LogitsDraw:
         return drawn[0][:, 0].long()
 
 
-def from_logits(request):
+def make_logits_decoder(request):
     """A decoding method for generate(custom_generate=...)."""
 
     @torch.no_grad()
@@ -67,13 +67,13 @@ def from_logits(request):
         synced_gpus=False, streamer=None, **kwargs
     ):
         draw = LogitsDraw(request, Texts(input_ids, kwargs.get("attention_mask"), 1, 1))
-        given = (stopping_criteria, generation_config, synced_gpus, streamer, kwargs)
-        return _decode_texts(model, input_ids, None, draw, *given)[0]
+        options = (stopping_criteria, generation_config, synced_gpus, streamer, kwargs)
+        return _decode_texts(model, input_ids, None, draw, *options)[0]
 
     return decode
 
 
-def compile_config(device):
+def make_compile_config(device):
     """The compile configuration: on a GPU transformers' default (None), on a CPU eager without a
     compiler."""
     if device == "cuda":
@@ -92,21 +92,22 @@ class Generate:
         self.ways, self.skipped, self.peak_bytes = {}, {}, {}
         self._check_greedy()
         for name, request in REQUESTS.items():
-            given = {"do_sample": True, **request}
+            options = {"do_sample": True, **request}
             fused = {"custom_generate": gumbel.transformers.generate, "seed": 1}
-            self._add(f"stock, {name}", given)
-            self._add(f"logits, {name}", {**given, "custom_generate": from_logits(request)})
-            self._add(f"fused, {name}", {**given, **fused})
+            self._add(f"stock, {name}", options)
+            logits = {"custom_generate": make_logits_decoder(request)}
+            self._add(f"logits, {name}", {**options, **logits})
+            self._add(f"fused, {name}", {**options, **fused})
 
-    def run(self, tokens=TOKENS, **given):
+    def run(self, tokens=TEXT_TOKENS, **options):
         return self.model.generate(
             self.ids,
             attention_mask=torch.ones_like(self.ids),
             max_new_tokens=tokens,
             cache_implementation="static",
-            compile_config=compile_config(self.device),
+            compile_config=make_compile_config(self.device),
             pad_token_id=0,
-            **given,
+            **options,
         )
 
     def _check_greedy(self):
@@ -115,28 +116,29 @@ class Generate:
         fused = self.run(do_sample=False, custom_generate=gumbel.transformers.generate)
         if self.device == "cuda":
             torch.cuda.empty_cache()
-        theirs, ours = stock.sequences[:, PROMPT_TOKENS:], fused[:, PROMPT_TOKENS:]
-        for row, differs in enumerate((theirs != ours).tolist()):
+        stock_tokens, fused_tokens = stock.sequences[:, PROMPT_TOKENS:], fused[:, PROMPT_TOKENS:]
+        for row, differs in enumerate((stock_tokens != fused_tokens).tolist()):
             if True in differs:
-                at = differs.index(True)
-                logits = stock.logits[at][row].float()
-                best, other = logits[theirs[row, at]].item(), logits[ours[row, at]].item()
-                if best - other > NEAR_TIE * abs(best):
+                position = differs.index(True)
+                logits = stock.logits[position][row].float()
+                best = logits[stock_tokens[row, position]].item()
+                other = logits[fused_tokens[row, position]].item()
+                if best - other > TIE_DIFFERENCE * abs(best):
                     raise ValueError(f"greedy texts differ: logits {best:.4g} and {other:.4g}")
 
-    def _add(self, name, given):
+    def _add(self, name, options):
         """Adds a way to generate texts, or records why it fails; checks that its tokens are valid
         ids."""
         try:
-            self.run(**given)  # compiles before the measurement
+            self.run(**options)  # compiles before the measurement
             base = self._memory(reset=True)
-            found = self.run(**given)
+            found = self.run(**options)
             if found.min() < 0 or found.max() >= self.shape.vocab:
                 raise ValueError(f"tokens are not in [0, {self.shape.vocab})")
-            if found.shape[1] != PROMPT_TOKENS + TOKENS:
-                raise ValueError(f"{found.shape[1]} tokens, not {PROMPT_TOKENS + TOKENS}")
+            if found.shape[1] != PROMPT_TOKENS + TEXT_TOKENS:
+                raise ValueError(f"{found.shape[1]} tokens, not {PROMPT_TOKENS + TEXT_TOKENS}")
             self.peak_bytes[name] = self._memory() - base
-            self.ways[name] = lambda: self._time(given)
+            self.ways[name] = lambda: self._time(options)
         except Exception as error:  # the others continue
             self.skipped[name] = error
 
@@ -150,9 +152,9 @@ class Generate:
             return torch.cuda.memory_allocated()
         return torch.cuda.max_memory_allocated()
 
-    def _time(self, given):
+    def _time(self, options):
         clock = Clock()
-        self.run(stopping_criteria=transformers.StoppingCriteriaList([clock]), **given)
+        self.run(stopping_criteria=transformers.StoppingCriteriaList([clock]), **options)
         return clock.steps()
 
     def measure(self, rounds):
@@ -160,18 +162,18 @@ class Generate:
 
 
 @contextmanager
-def zeroed_caches():
-    """Clears paged caches at their allocation. transformers leaves them uninitialised, and steps
-    with padding read them; a NaN there makes transformers' own draw end the process in an
-    assertion."""
-    begin = PagedAttentionCache.__init__
+def zero_new_caches():
+    """Zeroes paged caches at their allocation. transformers leaves them uninitialised, and steps
+    with padding read them; a NaN in them makes an assertion of transformers' own draw end the
+    process."""
+    stock_init = PagedAttentionCache.__init__
 
-    def begin_with_zeros(cache, *args, **kwargs):
-        begin(cache, *args, **kwargs)
+    def init_with_zeros(cache, *args, **kwargs):
+        stock_init(cache, *args, **kwargs)
         for layer in (*cache.key_cache, *cache.value_cache):
             layer.zero_()
 
-    with mock.patch.object(PagedAttentionCache, "__init__", begin_with_zeros):
+    with mock.patch.object(PagedAttentionCache, "__init__", init_with_zeros):
         yield
 
 
@@ -184,13 +186,14 @@ class GenerateBatch:
         self.ways, self.skipped, self.peak_bytes = {}, {}, {}
         for name, request in REQUESTS.items():
             config = transformers.GenerationConfig(
-                max_new_tokens=TOKENS, eos_token_id=-1, pad_token_id=0, do_sample=True, **request
+                max_new_tokens=TEXT_TOKENS, eos_token_id=-1, pad_token_id=0, do_sample=True,
+                **request,
             )
             for way in ("stock", "fused"):
                 self.ways[f"{way}, {name}"] = lambda way=way, config=config: self._time(way, config)
 
-    def _batching(self):
-        """A cache for these texts alone, so that several workers can share a GPU.
+    def _make_batching(self):
+        """A cache for these texts only, so that several workers can share a GPU.
 
         Steps are CUDA graphs; without flash attention, transformers captures them only with
         use_cuda_graph=True. Eager steps of the 1.7B shape took the host 100 ms and more.
@@ -204,26 +207,27 @@ class GenerateBatch:
         )
 
     def _time(self, way, config):
-        given = (self.prompts, config, self._batching())
-        with zeroed_caches():
+        options = (self.prompts, config, self._make_batching())
+        with zero_new_caches():
             if way == "stock":
-                found = self.model.generate_batch(*given, record_timestamps=True)
+                found = self.model.generate_batch(*options, record_timestamps=True)
             else:
                 found = gumbel.transformers.generate_batch(
-                    self.model, *given, seed=1, record_timestamps=True
+                    self.model, *options, seed=1, record_timestamps=True
                 )
-        return self._steps(list(found.values()))
+        return self._list_step_times(list(found.values()))
 
-    def _steps(self, texts):
-        """Microseconds of each token of the first text behind the first ones."""
+    def _list_step_times(self, texts):
+        """Microseconds of each token of the first text after its first SKIPPED_TOKENS."""
         for text in texts:
-            if text.error is not None or len(text.generated_tokens) != TOKENS:
-                raise ValueError(f"{text.error or len(text.generated_tokens)}, not {TOKENS} tokens")
+            if text.error is not None or len(text.generated_tokens) != TEXT_TOKENS:
+                found = text.error or len(text.generated_tokens)
+                raise ValueError(f"{found}, not {TEXT_TOKENS} tokens")
             if not 0 <= min(text.generated_tokens) <= max(text.generated_tokens) < self.shape.vocab:
                 raise ValueError(f"tokens are not in [0, {self.shape.vocab})")
         if len(texts) != self.batch:
             raise ValueError(f"{len(texts)} texts, not {self.batch}")
-        times = texts[0].timestamps[SKIPPED:]
+        times = texts[0].timestamps[SKIPPED_TOKENS:]
         return [(after - before) * 1e6 for before, after in zip(times, times[1:])]
 
     def measure(self, rounds):
@@ -236,6 +240,6 @@ class GenerateBatch:
             return []
         try:
             return self.ways[name]()
-        except Exception as error:  # the others still compete
+        except Exception as error:  # the others continue
             self.skipped[name] = error
             return []

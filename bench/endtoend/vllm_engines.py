@@ -51,7 +51,7 @@ def kv_cache_bytes(shape, requests, tokens, element_bytes, ranks):
 
 def make_llm_arguments(options, shape, folder, engines, length):
     """Arguments of vllm.LLM; those of --llm replace them."""
-    requests = options.most_requests
+    requests = options.requests_max
     found = {
         "model": str(folder),
         "load_format": "auto" if options.tiny else "dummy",

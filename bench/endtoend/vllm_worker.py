@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process of one engine of bench_vllm_gpu.py.
 
-usage: vllm_worker.py JSON, {"llm": arguments of LLM, "vocab": size of the vocabulary,
-"logit_deviation": of Gaussian weights; null: the weights stay as they were loaded}
+usage: vllm_worker.py JSON: {"llm": arguments of LLM, "vocab": size of the vocabulary,
+"logit_deviation": standard deviation of the logits of Gaussian weights, or null for the loaded
+weights}
 
 Writes one line of JSON when the engine has started, and one for each command of the input:
 {"command": a method of Worker, and its arguments}. All other output goes to stderr.
@@ -16,8 +17,8 @@ import traceback
 
 from vllm_requests import RandomRequests, make_parameters, make_prompt
 
-MOST_TOKENS = 40  # of a request in batches that change
-STEPS_BETWEEN_NUMBERS = 20  # steps until the number of requests at a time changes
+TOKENS_MAX = 40  # of a request of change_batches()
+STEPS_PER_BATCH_SIZE = 20
 
 
 class Worker:
@@ -31,12 +32,12 @@ class Worker:
         self.engine = LLM(**options["llm"])
         self.about = self._rpc("bench_init", options["logit_deviation"])
         self.about["start_s"] = round(time.time() - begin, 1)
-        self.stamps = []
+        self.step_ends = []
         stock_step = self.engine.llm_engine.step
 
         def step(*arguments, **named):
             found = stock_step(*arguments, **named)
-            self.stamps.append(time.perf_counter())
+            self.step_ends.append(time.perf_counter())
             return found
 
         self.engine.llm_engine.step = step
@@ -49,25 +50,25 @@ class Worker:
         from vllm import SamplingParams
 
         prompts = [{"prompt_token_ids": make_prompt(row, self.vocab)} for row in rows]
-        how = [SamplingParams(**make_parameters(kind, row, tokens, changes)) for row in rows]
-        self.stamps.clear()
+        sampling = [SamplingParams(**make_parameters(kind, row, tokens, changes)) for row in rows]
+        self.step_ends.clear()
         begin = time.perf_counter()
-        written = self.engine.generate(prompts, how, use_tqdm=False)
+        written = self.engine.generate(prompts, sampling, use_tqdm=False)
         return written, time.perf_counter() - begin
 
     def write(self, kind, requests, tokens, host=False):
-        """Seconds of a run, microseconds between its steps, and its host times."""
+        """Seconds of a run, microseconds between its steps, and host times if requested."""
         if host:
             self._rpc("bench_start_host_times")
         _, seconds = self._generate(kind, range(requests), tokens)
-        gaps = [1e6 * (b - a) for a, b in zip(self.stamps[4:], self.stamps[5:])]
+        gaps = [1e6 * (b - a) for a, b in zip(self.step_ends[4:], self.step_ends[5:])]
         found = {"seconds": seconds, "gaps": [round(gap, 1) for gap in gaps]}
         if host:
             found["host"] = self._rpc("bench_stop_host_times")
         return found
 
     def texts(self, kind, rows, tokens, changes=None):
-        """Token ids of the texts of these rows, and log-probabilities that were requested."""
+        """Token ids of the texts of these rows, and log-probabilities if requested."""
         written, _ = self._generate(kind, rows, tokens, changes)
         outputs = [request.outputs[0] for request in written]
         found = {"ids": [list(text.token_ids) for text in outputs]}
@@ -88,25 +89,25 @@ class Worker:
         return self._rpc("bench_stop_profile")
 
     def change_batches(self, steps, requests, samples, time_limit):
-        """Memory at intervals of `steps` steps whose requests start and end at different times."""
+        """Memory at regular intervals of `steps` steps, in which requests start and end."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
         last = {"output_kind": RequestOutputKind.FINAL_ONLY}
-        engine, source = self.engine.llm_engine, RandomRequests(self.vocab, requests, MOST_TOKENS)
-        found, running, number, end = [], 0, 0, time.time() + time_limit
-        every = max(1, steps // samples)
+        engine, source = self.engine.llm_engine, RandomRequests(self.vocab, requests, TOKENS_MAX)
+        found, running, batch_size, end = [], 0, 0, time.time() + time_limit
+        interval = max(1, steps // samples)
         for step in range(steps + 1):
-            if step % every == 0:
+            if step % interval == 0:
                 found.append({"step": step, "requests": running, **self._rpc("bench_memory")})
             if step == steps or time.time() > end:
                 break
-            if step % STEPS_BETWEEN_NUMBERS == 0:
-                number = source.draw_batch_size()
-            while running < number:
+            if step % STEPS_PER_BATCH_SIZE == 0:
+                batch_size = source.draw_batch_size()
+            while running < batch_size:
                 name, ids, parameters = source.next()
-                how = SamplingParams(**parameters, **last)
-                engine.add_request(name, {"prompt_token_ids": ids}, how)
+                sampling = SamplingParams(**parameters, **last)
+                engine.add_request(name, {"prompt_token_ids": ids}, sampling)
                 running += 1
             running -= sum(request.finished for request in engine.step())
         while engine.has_unfinished_requests():

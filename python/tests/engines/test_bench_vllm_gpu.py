@@ -159,7 +159,7 @@ def test_an_engine_that_does_not_start_is_left_out(run, fault):
 def test_no_wait_is_longer_than_the_limit(run, monkeypatch):
     import bench_vllm_gpu
 
-    monkeypatch.setattr(bench_vllm_gpu, "MOST", 3)
+    monkeypatch.setattr(bench_vllm_gpu, "COMMAND_SECONDS_MAX", 3)
     options = ["--kind", "greedy,top_p,min_p", "--requests", "1", "--runner", "V1"]
     code, found, _ = run(*options, fault="hangs")
     assert code == 1

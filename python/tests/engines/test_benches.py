@@ -220,7 +220,7 @@ def test_a_draw_that_is_wrong_is_left_out(benches, monkeypatch):
         return [*real(device), *added]
 
     monkeypatch.setattr(bench_post, "contestants", with_wrong_ones)
-    found = bench_post.compete(logits, "cpu", 1, lambda name, why: skipped.append(name))
+    found = bench_post.measure_shape(logits, "cpu", 1, lambda name, why: skipped.append(name))
     assert {"warm", "outside", "fails"} == set(skipped) - {"FlashInfer"}
     assert {"multinomial", "gumbel"} <= set(found)
 
@@ -235,12 +235,12 @@ def test_a_wrong_fused_draw_is_reported(benches, monkeypatch):
         model = qwen_shapes.make_model(shape, "cpu")
         steps = decode_steps.Steps(model, shape, 16, "cpu")
         assert not steps.skipped and len(steps.measure(1)) == 8
-        monkeypatch.setattr(decode_steps, "fused_draw", wrong_draw)
+        monkeypatch.setattr(decode_steps, "make_fused_draw", make_wrong_draw)
         with pytest.raises(ValueError, match="tokens differ, fused or not"):
             decode_steps.Steps(model, shape, 16, "cpu")
 
 
-def wrong_draw(requests, device):
+def make_wrong_draw(requests, device):
     return lambda step, hidden: torch.ops.gumbel.sample(
         hidden, step.weight, seed=step.seed + 1, position=step.position, logprobs=None
     )[0]
