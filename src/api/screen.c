@@ -50,19 +50,22 @@ gumbel_status gumbel_screen_size(const gumbel_device *device, const gumbel_tenso
 }
 
 gumbel_status gumbel_screen_prepare(gumbel_device *device, void *stream,
-                                    const gumbel_tensor *weight, const gumbel_screen *screen,
-                                    gumbel_error *error)
+                                    const gumbel_tensor *weight,
+                                    const gumbel_screen_options *options,
+                                    const gumbel_screen *screen, gumbel_error *error)
 {
     gumbel_problem problem;
     gumbel_screen_offsets offsets;
+    gumbel_screen_options how;
     GUMBEL_FORWARD(read_weight(&problem, &offsets, device, weight, error));
+    GUMBEL_FORWARD(gumbel_read_screen_options(&how, options, error));
     problem.stream = stream;
     GUMBEL_REFUSE_IF(!screen, error, "screen", "screen is NULL");
     GUMBEL_FORWARD(
         gumbel_check_screen_memory(screen, offsets.bytes, "screen.data", "screen.bytes", error));
     if (device->backend->host_memory)
         GUMBEL_FORWARD(gumbel_check_host_stream(stream, error));
-    return device->backend->screen_prepare(device, &problem, screen->data, error);
+    return device->backend->screen_prepare(device, &problem, &how, screen->data, error);
 }
 
 gumbel_status gumbel_screen_verify(gumbel_device *device, void *stream, const gumbel_tensor *weight,

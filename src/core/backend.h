@@ -14,6 +14,7 @@
 #include "core/ranks/host_collective.h"
 #include "core/problem.h"
 #include "core/rungs/rung.h"
+#include "gumbel/screen.h"
 #include "maths/screen_bound.h"
 
 typedef struct gumbel_verification gumbel_verification; /* drafts/draft_rows.h */
@@ -221,7 +222,8 @@ typedef struct gumbel_backend {
     gumbel_screen_layout screen_layout;
     /* Writes the screen of the problem's weights [V, D] to `screen`; NULL: not supported. */
     gumbel_status (*screen_prepare)(gumbel_device *device, const gumbel_problem *problem,
-                                    void *screen, gumbel_error *error);
+                                    const gumbel_screen_options *options, void *screen,
+                                    gumbel_error *error);
     /* Returns an error if a bound of problem->screen does not hold for the current weights. */
     gumbel_status (*screen_verify)(gumbel_device *device, const gumbel_problem *problem,
                                    gumbel_error *error);
