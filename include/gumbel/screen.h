@@ -20,10 +20,11 @@
  *                            D = 4096 than certain ones.
  *   GUMBEL_SCREEN_CERTAIN    no bound ever fails
  *
- * The chance is that of the dither. It holds for hidden states that do not depend on the dither, as
- * those of a model do: weights, prompts and drawn tokens are the same for any dither. It does not
- * hold for hidden states that somebody computes from the dither. So keep the bytes of a screen as
- * secret as the weights, and give no seed where people whom you do not trust choose the weights.
+ * The chance is over the random dither. The bound of 2^-64 holds for hidden states that do not
+ * depend on the dither, as those of a model do: weights, prompts and drawn tokens are the same for
+ * any dither. Somebody who knows the dither can compute hidden states for which bounds fail: keep
+ * the bytes of a screen as secret as the weights, and give no seed where people whom you do not
+ * trust choose the weights.
  * On CUDA screens have no dither, and every certificate is certain.
  *
  * Example: make a screen once, then draw with it.

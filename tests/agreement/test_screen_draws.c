@@ -380,7 +380,8 @@ static void sizes_are_checked(void **state)
                      GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "stream");
     memset(room, 0x5a, sizeof room);
-    assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, NULL, &screen, &error), GUMBEL_OK);
+    assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, NULL, &screen, &error),
+                     GUMBEL_OK);
     for (size_t i = bytes; i < sizeof room; i++)
         assert_int_equal(room[i], 0x5a);
     assert_int_equal(gumbel_screen_verify(*state, NULL, &weight, &screen, &error), GUMBEL_OK);
