@@ -10,6 +10,7 @@ need_vllm()
 
 import torch  # noqa: E402
 from gumbel import History  # noqa: E402
+from gumbel._inputs.workspaces import SharedWorkspace  # noqa: E402
 from gumbel._vllm import masks, memory  # noqa: E402
 from gumbel._vllm.draw_parameters import PENALTIES, DrawParameters, LogprobsRequest  # noqa: E402
 from gumbel._vllm.drawer import Drawer  # noqa: E402
@@ -62,20 +63,41 @@ def make_parameters(entries=REQUESTS, mask_rows=REQUESTS, **more):
     return DrawParameters(rows, mask=mask, history=history, **more)
 
 
+def make_draft(rows, nodes):
+    """Tokens and offsets of verified drafts."""
+    return torch.zeros(rows, dtype=torch.int32), torch.arange(0, rows + 1, nodes).int()
+
+
 def range_of(drawer):
     """The addresses of a drawer's workspace."""
     workspace = drawer.workspace._workspace
     return range(workspace.address.value, workspace.address.value + workspace.size.value)
 
 
-def test_draws_of_two_engines_use_no_common_memory():
-    """Their streams are not ordered, so both may draw at the same time."""
-    engines = [Drawer(), Drawer()]
-    for drawer in engines:
-        drawer.draw(make_logits(), make_parameters(), LogprobsRequest(2, raw=False))
-    first, second = map(range_of, engines)
-    assert len(first) and len(second)
-    assert first.stop <= second.start or second.stop <= first.start
+def test_draws_of_two_engines_use_no_common_memory(monkeypatch):
+    """Each engine has a stream of its own, and nothing orders the two."""
+    stream, held, used = [""], [], {"first": [], "second": []}
+    reserve = SharedWorkspace.reserve
+
+    def record(self, arrays, size):
+        found = reserve(self, arrays, size)
+        start = found.address.value
+        held.append(self._block)  # so that its addresses are not used again
+        used[stream[0]].append(range(start, start + found.size.value))
+        return found
+
+    monkeypatch.setattr(SharedWorkspace, "reserve", record)
+    engines = {name: Drawer() for name in used}
+    for count in (2, REQUESTS):  # the second draw needs more
+        for stream[0], drawer in engines.items():
+            drawer.draw(make_logits(count), make_parameters(count, count))
+            plain = {name: torch.ones(count) for name in ("temperature", "top_p")}
+            drawer.draw(make_logits(count), DrawParameters(plain), LogprobsRequest(2, raw=False))
+            drafts = make_parameters(1, count)
+            drawer.verify(make_logits(count), drafts, *make_draft(count, count), count)
+    for first in used["first"]:
+        for second in used["second"]:
+            assert first.stop <= second.start or second.stop <= first.start
 
 
 def test_prepared_calls_of_an_engine_share_a_workspace():
@@ -110,3 +132,33 @@ def test_runners_whose_draws_are_vllms_reserve_nothing(lines):
     runner._gumbel_serves = False
     memory.reserve(runner, drawer)
     assert not lines and drawer.workspace.size == 0
+
+
+@pytest.mark.parametrize("drafts", [1, 3, 40])
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_verification_needs_no_more_than_the_reserved_workspace(lines, drafts, stored):
+    runner, drawer, nodes = make_runner(drafts), Drawer(), 1 + drafts
+    memory.reserve(runner, drawer)
+    before, rows = range_of(drawer), REQUESTS * nodes
+    logits = make_logits(rows)
+    if stored:
+        logits = logits.hidden @ logits.weight.T
+    drawer.verify(logits, make_parameters(mask_rows=rows), *make_draft(rows, nodes), nodes)
+    assert range_of(drawer) == before
+
+
+@pytest.mark.parametrize("drafts", [1, 3, 40])
+def test_a_verification_is_reserved_beside_the_largest_draw(lines, drafts):
+    nodes = 1 + drafts
+    rows = REQUESTS * nodes
+    verifies, draws, with_drafts, without = (Drawer() for _ in range(4))
+    plain = {name: torch.ones(REQUESTS) for name in PENALTIES}
+    history = History(REQUESTS, VOCAB, like=torch.empty(0))
+    plain = DrawParameters({"temperature": torch.ones(REQUESTS), **plain}, history=history)
+    verifies.verify(make_logits(rows), plain, *make_draft(rows, nodes), nodes)
+    draws.draw(make_logits(rows), DrawParameters({"temperature": torch.ones(rows)}))
+    memory.reserve(make_runner(drafts), with_drafts)
+    memory.reserve(make_runner(requests=rows), without)
+    carved = 4 * rows * (nodes - 1)  # the drafts before each row
+    assert verifies.workspace.size - draws.workspace.size > carved
+    assert with_drafts.workspace.size - without.workspace.size > carved + 24 * rows
