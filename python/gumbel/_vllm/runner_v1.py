@@ -16,6 +16,7 @@ from vllm.v1.worker import gpu_model_runner
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from . import faults, masks
+from .batch_history import end_step
 from .counts import counts
 from .draw_parameters import DrawParameters, LogprobsRequest
 from .drawer import Drawer
@@ -65,6 +66,7 @@ def _sample(self: Any, logits: Any, spec_decode_metadata: Any) -> Any:
         return _stock_sample(self, logits, spec_decode_metadata)
     finally:
         _step.now = None
+        end_step(self)
 
 
 def drawer_of(runner: Any) -> Drawer:
