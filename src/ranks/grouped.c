@@ -54,11 +54,11 @@ static gumbel_status check_parts(int32_t parts, const gumbel_problem *p, const f
 static gumbel_status queue_parts(gumbel_device *gpu, const gumbel_parts_call *call,
                                  gumbel_error *error)
 {
-    if (!gpu->backend->ranks || !gpu->backend->ranks->draw_parts)
+    if (!gpu->backend->ranks || !gpu->backend->ranks->draw_group)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device",
                            "the device does not support grouped draws");
     return call->problem->batch == 0 ? GUMBEL_OK
-                                     : gpu->backend->ranks->draw_parts(gpu, call, error);
+                                     : gpu->backend->ranks->draw_group(gpu, call, error);
 }
 
 /* Sums the masses of a row to *log_mass; the status of their sum. */
