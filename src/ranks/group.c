@@ -2,14 +2,17 @@
  *
  * Opens and closes groups of ranks; all-gathers of host memory, and of the headers of calls.
  */
+#define _POSIX_C_SOURCE 200809L
 #include "ranks/group.h"
 
 #include "core/fail.h"
 #include "maths/noise.h"
 #include "ranks/rank_methods.h"
+#include "ranks/transports/clock.h"
 #include "validate/validate.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define TIMEOUT_MS  30000
@@ -35,21 +38,31 @@ typedef struct open_message {
     int32_t reserved;
 } open_message;
 
+gumbel_status ranks_fail_exchange(gumbel_group *group, int64_t elapsed_ms, const char *why,
+                                  gumbel_error *error)
+{
+    char limit[40] = "";
+    int expired = elapsed_ms >= group->timeout_ms;
+    group->broken = 1;
+    if (expired)
+        snprintf(limit, sizeof limit, " within %" PRId64 " ms", group->timeout_ms);
+    if (!why[0])
+        why = expired ? "a rank does not answer" : "the transport gives no reason";
+    return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an exchange failed%s: %.*s", limit,
+                       GUMBEL_WHY_BYTES, why);
+}
+
 gumbel_status ranks_gather(gumbel_group *group, const void *send, void *receive, size_t bytes,
                            gumbel_error *error)
 {
     char why[GUMBEL_WHY_BYTES] = "";
-    void *context = group->transport.context;
+    const gumbel_transport *t = &group->transport;
+    int64_t begin = ranks_now_ms();
     group->traffic.exchanges++;
     group->traffic.bytes += (int64_t)bytes;
-    if (group->transport.all_gather(context, NULL, send, receive, bytes, group->timeout_ms, why) ==
-        0)
+    if (t->all_gather(t->context, NULL, send, receive, bytes, group->timeout_ms, why) == 0)
         return GUMBEL_OK;
-    group->broken = 1;
-    why[sizeof why - 1] = '\0';
-    return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group",
-                       "an exchange failed within %" PRId64 " ms: %s", group->timeout_ms,
-                       why[0] ? why : "a rank does not answer");
+    return ranks_fail_exchange(group, ranks_now_ms() - begin, why, error);
 }
 
 gumbel_status ranks_queue_gather(gumbel_group *group, void *stream, const void *send, void *receive,
@@ -77,12 +90,10 @@ gumbel_status gumbel_group_wait(gumbel_group *group, void *stream, gumbel_error 
         return ranks_wait_stream(group, stream, error);
     if (group->device->backend->host_memory)
         return GUMBEL_OK;
+    int64_t begin = ranks_now_ms();
     if (t->wait(t->context, stream, group->timeout_ms, why) == 0)
         return ranks_check_host_worker(group, error);
-    group->broken = 1;
-    why[sizeof why - 1] = '\0';
-    return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "within %" PRId64 " ms: %s",
-                       group->timeout_ms, why);
+    return ranks_fail_exchange(group, ranks_now_ms() - begin, why, error);
 }
 
 const ranks_header *ranks_header_of(const gumbel_group *group, int32_t rank)
