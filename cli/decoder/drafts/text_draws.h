@@ -50,7 +50,7 @@ void text_draws_free(text_draws *draws);
 /* Copies the token counts of `from`, which has the same vocabulary. */
 void text_draws_copy_history(text_draws *to, const text_draws *from);
 
-/* The head of a decoder with `rows` hidden states, and logits of decoder_logits(); limited to the
+/* The head of a decoder with `rows` hidden states, and logits of decoder_compute_logits(); limited to the
  * tokens of its tokenizer. */
 gumbel_head text_draws_head(const decoder *d, const float *hidden, int32_t rows);
 
