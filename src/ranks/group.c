@@ -82,7 +82,7 @@ gumbel_status ranks_queue_gather(gumbel_group *group, void *stream, const void *
 gumbel_status gumbel_group_wait(gumbel_group *group, void *stream, gumbel_error *error)
 {
     char why[GUMBEL_WHY_BYTES] = "";
-    GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
+    GUMBEL_REFUSE_IF(!group, error, "group", "is NULL");
     const gumbel_transport *t = &group->transport;
     if (group->broken)
         return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an earlier exchange failed");
@@ -135,13 +135,13 @@ static gumbel_status read_transport(gumbel_transport *into, const gumbel_transpo
                                     gumbel_error *error)
 {
     *into = (gumbel_transport){0};
-    GUMBEL_REFUSE_IF(!transport, error, "transport", "transport is NULL");
+    GUMBEL_REFUSE_IF(!transport, error, "transport", "is NULL");
     GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, transport, "transport", error));
     GUMBEL_REFUSE_IF(into->ranks < 1 || into->ranks > GUMBEL_RANKS_MAX, error, "transport.ranks",
-                     "ranks is %d; it must be in 1..%d", (int)into->ranks, GUMBEL_RANKS_MAX);
+                     "is %d; it must be in 1..%d", (int)into->ranks, GUMBEL_RANKS_MAX);
     GUMBEL_REFUSE_IF(into->rank < 0 || into->rank >= into->ranks, error, "transport.rank",
-                     "rank is %d; it must be in 0..%d", (int)into->rank, (int)into->ranks - 1);
-    GUMBEL_REFUSE_IF(!into->all_gather, error, "transport.all_gather", "all_gather is NULL");
+                     "is %d; it must be in 0..%d", (int)into->rank, (int)into->ranks - 1);
+    GUMBEL_REFUSE_IF(!into->all_gather, error, "transport.all_gather", "is NULL");
     return GUMBEL_OK;
 }
 
@@ -149,7 +149,7 @@ static gumbel_status read_group_options(gumbel_group_options *into,
                                         const gumbel_group_options *options, gumbel_error *error)
 {
     *into = (gumbel_group_options){0};
-    GUMBEL_REFUSE_IF(!options, error, "options", "options is NULL");
+    GUMBEL_REFUSE_IF(!options, error, "options", "is NULL");
     GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, options, "options", error));
     into->timeout_ms = into->timeout_ms ? into->timeout_ms : TIMEOUT_MS;
     into->frame_bytes = into->frame_bytes ? into->frame_bytes : FRAME_BYTES;
@@ -159,19 +159,19 @@ static gumbel_status read_group_options(gumbel_group_options *into,
         error, "options.rows", "tokens %" PRId64 " .. + %" PRId64 " do not fit in 0..2^31",
         into->first_token, into->rows);
     GUMBEL_REFUSE_IF(into->timeout_ms < 1 || into->timeout_ms > INT64_C(1) << 31, error,
-                     "options.timeout_ms", "timeout_ms is %" PRId64 "; it must be in 1..2^31",
+                     "options.timeout_ms", "is %" PRId64 "; it must be in 1..2^31",
                      into->timeout_ms);
-    GUMBEL_REFUSE_IF(into->reserved, error, "options.reserved", "reserved is not 0");
+    GUMBEL_REFUSE_IF(into->reserved, error, "options.reserved", "is not 0");
     into->peer_bytes = into->peer_bytes ? into->peer_bytes : PEER_BYTES;
     GUMBEL_REFUSE_IF(
         into->peer_memory < GUMBEL_PEERS_OFF || into->peer_memory > GUMBEL_PEERS_REQUIRE, error,
-        "options.peer_memory", "peer_memory is %d; it must be in 0..2", (int)into->peer_memory);
-    GUMBEL_REFUSE_IF(
-        into->peer_bytes % sizeof(gumbel_summary) != 0 || into->peer_bytes > PEER_BYTES_MAX, error,
-        "options.peer_bytes", "peer_bytes is %zu; it must be a multiple of 48 and at most 2^30",
-        into->peer_bytes);
+        "options.peer_memory", "is %d; it must be in 0..2", (int)into->peer_memory);
+    GUMBEL_REFUSE_IF(into->peer_bytes % sizeof(gumbel_summary) != 0 ||
+                         into->peer_bytes > PEER_BYTES_MAX,
+                     error, "options.peer_bytes",
+                     "is %zu; it must be a multiple of 48 and at most 2^30", into->peer_bytes);
     GUMBEL_REFUSE_IF(into->frame_bytes < sizeof(ranks_header) || into->frame_bytes > FRAME_MAX,
-                     error, "options.frame_bytes", "frame_bytes is %zu; it must be in 256..2^30",
+                     error, "options.frame_bytes", "is %zu; it must be in 256..2^30",
                      into->frame_bytes);
     return GUMBEL_OK;
 }
@@ -238,7 +238,7 @@ static gumbel_status exchange_shards(gumbel_group *group, const open_message *ow
 static gumbel_status check_device(const gumbel_device *device, const gumbel_group_options *o,
                                   gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_REFUSE_IF(!device, error, "device", "is NULL");
     if (gumbel_version() != GUMBEL_VERSION)
         return gumbel_fail(
             error, GUMBEL_ERROR_UNSUPPORTED, "device",
@@ -246,8 +246,7 @@ static gumbel_status check_device(const gumbel_device *device, const gumbel_grou
             gumbel_version_string());
     if (device->backend->host_memory)
         return GUMBEL_OK;
-    GUMBEL_REFUSE_IF(o->rows == 0, error, "options.rows",
-                     "rows is 0; it must be at least 1 on a GPU");
+    GUMBEL_REFUSE_IF(o->rows == 0, error, "options.rows", "is 0; it must be at least 1 on a GPU");
     return GUMBEL_OK;
 }
 
@@ -313,7 +312,7 @@ gumbel_status gumbel_group_open(const gumbel_transport *transport, gumbel_device
     gumbel_transport t;
     gumbel_group_options o = {0};
     open_message *all = NULL;
-    GUMBEL_REFUSE_IF(!opened, error, "group", "group is NULL");
+    GUMBEL_REFUSE_IF(!opened, error, "group", "is NULL");
     *opened = NULL;
     GUMBEL_FORWARD(read_transport(&t, transport, error));
     /* A rank whose arguments have an error joins the exchange, so that the others get one, too. */
