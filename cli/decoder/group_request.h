@@ -13,12 +13,12 @@ typedef struct group_request {
     gumbel_transforms transforms; /* of GENERATE_GROUP rows, without history */
     gumbel_history history; /* a row for each unfinished text, in their order; counts NULL: none */
     int64_t words;          /* uint32_t in a row of history.prompt and of history.output */
-    gumbel_device *device;  /* host memory, which holds the history */
+    gumbel_device *device;  /* a CPU, which keeps the history */
 } group_request;
 
 /* group_request_new(): repeats the options' transforms, and starts a history with the prompt for each
  * sample.
- *  device   its memory is the host's
+ *  device   a CPU; the histories are in host memory
  *  returns  0; -1 with `error` filled. */
 int group_request_new(group_request *request, gumbel_device *device,
                       const generate_options *options, int64_t vocab, int32_t samples,
