@@ -89,8 +89,8 @@ struct bench_machine {
 };
 extern const struct bench_machine bench_cpu, bench_cuda;
 
-/* The least bytes that a way reads, and its least floating-point operations: two for a multiply-add,
- * 0 for ways without a product in floating point. */
+/* The least bytes that a way reads, and its least floating-point operations: two for a
+ * multiply-add, 0 for ways without a product in floating point. */
 double bench_way_bytes(const struct bench *bench, int64_t batch, enum way way);
 double bench_way_operations(const struct bench *bench, int64_t batch, enum way way);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small host engine: loads a Hugging Face model folder (Qwen3, Llama), runs the trunk, which is all
- * layers but the LM head, on the CPU with a KV cache, and returns final hidden states and the head
- * for gumbel_sample().
+ * A small host engine: loads a Hugging Face model folder (Qwen3, Llama), runs the trunk, which is
+ * all layers but the LM head, on the CPU with a KV cache, and returns final hidden states and the
+ * head for gumbel_sample().
  *
  * Letters: V vocabulary rows of the head, D hidden size.
  * Numbers: weights stay in the file's dtype, memory-mapped; activations and sums are float32. The
- *          bits of a hidden state depend on its tokens only, not on the thread count, nor on whether
+ *          bits of a hidden state depend on its tokens only, not on the thread count or on whether
  *          tokens are fed one by one, all at once, or beside other sequences.
  * Errors:  calls return 0, or -1 with a decoder_error filled. Nothing is printed.
  */
@@ -58,8 +58,8 @@ const tokenizer *decoder_tokenizer(const decoder *d);
 gumbel_tensor decoder_head(const decoder *d);
 
 /* decoder_parallel_for(): runs tasks on the decoder's threads. With parallel_for set to it, and
- * parallel_context to the decoder, in gumbel_device_options, trunk and head share one pool. Only one
- * call may run at a time. */
+ * parallel_context to the decoder, in gumbel_device_options, trunk and head share one pool. Only
+ * one call may run at a time. */
 void decoder_parallel_for(void *context, int32_t count, gumbel_task task, void *argument);
 
 /* decoder_sequence_new(): makes an empty sequence.
@@ -75,8 +75,8 @@ void decoder_sequence_free(decoder_sequence *sequence);
 /* Returns the number of tokens, which is the position of the next token. */
 int32_t decoder_sequence_length(const decoder_sequence *sequence);
 
-/* Replaces the tokens of `to` by those of `from`, a sequence of the same decoder. Returns 0; -1 with
- * `error` filled if the capacity of `to` is too small. */
+/* Replaces the tokens of `to` by those of `from`, a sequence of the same decoder. Returns 0; -1
+ * with `error` filled if the capacity of `to` is too small. */
 int decoder_sequence_copy(decoder_sequence *to, const decoder_sequence *from, decoder_error *error);
 
 /* Removes all tokens from position `length` on, if any. */
@@ -103,8 +103,8 @@ int decoder_feed(decoder *d, decoder_sequence *sequence, const int32_t *tokens, 
 int decoder_feed_tree(decoder *d, decoder_sequence *sequence, const int32_t *tokens,
                       const int32_t *parents, int32_t count, float *hidden, decoder_error *error);
 
-/* Keeps `count` nodes of a tree that was fed when the length was `first`, and removes all others, as
- * if the kept nodes had been fed alone: nodes[i], ascending and at least i, gets position first + i. */
+/* Keeps `count` nodes of a tree that was fed when the length was `first`, and removes all others,
+ * as if the kept nodes had been fed alone. nodes[i] >= i, ascending, gets position first + i. */
 void decoder_sequence_keep(decoder_sequence *sequence, int32_t first, const int32_t *nodes,
                            int32_t count);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The transforms of a generate() call, repeated for each row of a draw, and a history of each text if
- * there are penalties.
+ * The transforms of a generate() call, repeated for each row of a draw, and a history of each text
+ * if there are penalties.
  */
 #ifndef DECODER_GROUP_REQUEST_H
 #define DECODER_GROUP_REQUEST_H
@@ -16,8 +16,8 @@ typedef struct group_request {
     gumbel_device *device;  /* a CPU, which keeps the history */
 } group_request;
 
-/* group_request_new(): repeats the options' transforms, and starts a history with the prompt for each
- * sample.
+/* group_request_new(): repeats the options' transforms, and starts a history with the prompt for
+ * each sample.
  *  device   a CPU; the histories are in host memory
  *  returns  0; -1 with `error` filled. */
 int group_request_new(group_request *request, gumbel_device *device,
@@ -25,8 +25,8 @@ int group_request_new(group_request *request, gumbel_device *device,
                       decoder_error *error);
 void group_request_free(group_request *request);
 
-/* Returns the transforms of GENERATE_GROUP rows from text `first` on. They point to `history`, which
- * is set to the histories of these texts. */
+/* Returns the transforms of GENERATE_GROUP rows from text `first` on. They point to `history`,
+ * which is set to the histories of these texts. */
 gumbel_transforms group_request_get_transforms(const group_request *request, int32_t first,
                                                gumbel_history *history);
 

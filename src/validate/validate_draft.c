@@ -141,8 +141,8 @@ static int is_rule_domain(uint32_t domain)
     return (domain & 0xff) == GUMBEL_DOMAIN_ACCEPT || (domain & 0xff) == GUMBEL_DOMAIN_RESIDUAL;
 }
 
-/* Rejects parameters that only the target's call may set, parameters that drafts do not support, and
- * domains whose noise would be used twice. */
+/* Rejects parameters that only the target's call may set, parameters that drafts do not support,
+ * and domains whose noise would be used twice. */
 static gumbel_status check_draft_sampling(const gumbel_sampling *s, const gumbel_problem *target,
                                           gumbel_error *error)
 {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Host collectives, without a GPU. The worker of a rank serves many requested gathers. A failure is
- * an error on all ranks, with the transport's reason, and ends the workers; if one rank cannot run a
- * worker, no rank runs one.
- * Calls that time out are abandoned, and free their argument when they end.
+ * an error on all ranks, with the transport's reason, and ends the workers; if one rank cannot run
+ * a worker, no rank runs one. Calls that time out are abandoned; they free their argument at the end.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "ranks/group.h"

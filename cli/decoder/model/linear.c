@@ -86,8 +86,8 @@ LANES_INLINE void pack_halves(const uint16_t *row, int64_t cols, gumbel_dtype dt
     }
 }
 
-/* out[i * stride + r] = dot(w[r], x[i]), all packed. `rows` and `inputs`, up to BLOCK, are constants
- * in each inlined copy, so that `sum` stays in registers. */
+/* out[i * stride + r] = dot(w[r], x[i]), all packed. `rows` and `inputs`, up to BLOCK, are
+ * constants in each inlined copy, so that `sum` stays in registers. */
 LANES_INLINE void multiply_packed(const float *w, int rows, const float *x, int inputs,
                                   int64_t padded, float *out, int64_t stride)
 {

@@ -19,11 +19,11 @@ typedef struct linear_output {
     float *out;                  /* [n, rows] */
 } linear_output;
 
-/* Returns the scratch of linear_multiply(), in floats, for up to `cols` columns and `n` rows of x. */
+/* Returns the scratch of linear_multiply() for up to `cols` columns and `n` rows of x, in floats. */
 size_t linear_count_scratch(const pool *p, int64_t cols, int32_t n);
 
-/* linear_multiply(): out[i, r] = dot(weight[r], x[i]) for each output. The bits of an element depend
- * on its row of weights and its row of x only, not on n, the threads or the other outputs.
+/* linear_multiply(): out[i, r] = dot(weight[r], x[i]) for each output. The bits of an element
+ * depend on its row of weights and its row of x only, not on n, the threads or the other outputs.
  *  x        [n, cols]
  *  count    1..LINEAR_MAX_OUTPUTS; all weights have the same cols
  *  scratch  [linear_count_scratch()]; out and scratch overlap no other argument */

@@ -36,7 +36,7 @@ typedef struct model {
 } model;
 
 /* model_open(): reads the config and finds every weight. Matrices stay in the mapped files; norms
- * are widened to float32. If the config ties the head to the embedding, an lm_head tensor is ignored.
+ * are widened to float32. If the config ties the head to the embedding, lm_head is not read.
  *  m        filled on success, zeroed on error. Release it with model_close().
  *  returns  0; -1 with `error` filled: an error of config_load() or checkpoint_open(), a missing
  *           tensor, a wrong shape, a dtype other than F32, F16 and BF16. */

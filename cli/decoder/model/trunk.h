@@ -20,9 +20,9 @@ typedef struct trunk_cache {
     float *values;    /* as keys */
 } trunk_cache;
 
-/* One token. The cache holds the positions before it, or earlier rows of the pass add them. Position
- * j is in row j of the cache, if j < tree_begin. Later positions are nodes of a tree, whose branches
- * have equal positions in different rows of the cache. */
+/* One token. The cache holds the positions before it, or earlier rows of the pass add them.
+ * Position j is in row j of the cache, if j < tree_begin. Later positions are nodes of a tree,
+ * whose branches have equal positions in different rows of the cache. */
 typedef struct trunk_row {
     trunk_cache *cache;
     int32_t position;

@@ -21,8 +21,8 @@ typedef struct tokenizer tokenizer;
  *  returns  0; -1 with `error` filled. */
 int tokenizer_open(const char *folder, tokenizer **result, decoder_error *error);
 
-/* tokenizer_parse(): as tokenizer_open(), from the bytes of a tokenizer.json, which need not outlive
- * the call. `name` is copied; it stands for the path in the tokenizer's error messages. */
+/* tokenizer_parse(): as tokenizer_open(), from the bytes of a tokenizer.json, which need not
+ * outlive the call. `name` is copied; it stands for the path in the tokenizer's error messages. */
 int tokenizer_parse(const void *bytes, size_t size, const char *name, tokenizer **result,
                     decoder_error *error);
 
@@ -35,8 +35,8 @@ int32_t tokenizer_size(const tokenizer *t);
 /* Returns the id of the token whose text is `content`; of several the added token's; -1: none. */
 int32_t tokenizer_find(const tokenizer *t, const char *content);
 
-/* tokenizer_encode(): appends the token ids of a text to `list`. Added tokens that the text contains
- * are recognised.
+/* tokenizer_encode(): appends the token ids of a text to `list`. Added tokens that the text
+ * contains are recognised.
  *  text     [size] UTF-8; NUL bytes are allowed.
  *  special  true: also append a prompt's special tokens, which the post-processor names; without a
  *           post-processor the bos token of tokenizer_config.json, unless add_bos_token is false.
@@ -58,9 +58,9 @@ typedef struct token_text {
     size_t size;
 } token_text;
 
-/* tokenizer_decode_next(): appends a token to a stream and returns the characters that it completes,
- * possibly none. An invalid byte, or the longest valid start of an incomplete character, becomes one
- * U+FFFD.
+/* tokenizer_decode_next(): appends a token to a stream and returns the characters that it
+ * completes, possibly none. An invalid byte, or the longest valid start of an incomplete character,
+ * becomes one U+FFFD.
  *  id            a token id; an unknown id gives no text.
  *  skip_special  true: special tokens give no text.
  *  returns       0; -1 if memory runs out. */

@@ -18,7 +18,7 @@ typedef struct noise_job {
     _Atomic int64_t next;
 } noise_job;
 
-/* Computes the noise of tokens [first, end): whole blocks of 64 by the kernel, others one by one. */
+/* Computes the noise of tokens [first, end): whole blocks by the kernel, others one by one. */
 static void fill_noise_tile(const cpu_kernels *kernels, gumbel_stream stream, int64_t first,
                             int64_t end, float *out)
 {

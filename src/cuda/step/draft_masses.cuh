@@ -96,9 +96,9 @@ __device__ void store_draw_range(const gumbel_rule_params &p, const gumbel_chain
     p.proposal.judged[c.r].end = end;
 }
 
-/* Determines the verdicts on the nodes of request r, whose masses are complete. All threads call it.
- * For the rule BLOCK with several drafts it only zeroes the residual sums; gumbel_sum_draft_residuals
- * adds the sums and then determines the verdicts. */
+/* Determines the verdicts on the nodes of request r, whose masses are complete. All threads call
+ * it. For the rule BLOCK with several drafts it only zeroes the residual sums;
+ * gumbel_sum_draft_residuals adds the sums and then determines the verdicts. */
 __device__ void determine_verdicts(const gumbel_rule_params &p, int64_t r)
 {
     const gumbel_chain c = chain_of(p, r);

@@ -13,7 +13,7 @@
 #include <signal.h>
 #include <time.h>
 
-/* Back-off sleep between two polls: the minimum after a request, doubled by each poll without one. */
+/* Back-off sleep between two polls: the minimum after a request, doubled by each idle poll. */
 #define SLEEP_NS_MIN 10000
 #define SLEEP_NS_MAX 500000
 
