@@ -2,7 +2,7 @@
  *
  * Host collectives, without a GPU. The worker of a rank serves many requested gathers. A failure is
  * an error on all ranks, with the transport's reason, and ends the workers; if one rank cannot run
- * a worker, no rank runs one. Calls that time out are abandoned; they free their argument at the end.
+ * a worker, no rank runs one. Calls that time out are abandoned, and free their argument later.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "ranks/group.h"
