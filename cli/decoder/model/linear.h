@@ -19,7 +19,7 @@ typedef struct linear_output {
     float *out;                  /* [n, rows] */
 } linear_output;
 
-/* Returns the floats of scratch that linear_multiply() requires, for `cols` columns, `n` rows of x. */
+/* Returns the floats of scratch of linear_multiply(), for `cols` columns and `n` rows of x. */
 size_t linear_count_scratch(const pool *p, int64_t cols, int32_t n);
 
 /* linear_multiply(): out[i, r] = dot(weight[r], x[i]) for each output. The bits of an element
