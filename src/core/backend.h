@@ -30,7 +30,7 @@ typedef struct gumbel_finish_call {
     const gumbel_output *output; /* all fields of this version */
 } gumbel_finish_call;
 
-/* Arguments of draw_parts(): parts of a vocabulary, one of which is drawn by its log-mass
+/* Arguments of draw_group(): parts of a vocabulary, one of which is drawn by its log-mass
  * (gumbel/dist.h); or one part that is added to a streamed draw. */
 typedef struct gumbel_parts_call {
     const gumbel_problem *problem;    /* batch, stream, sampling with its domain */
@@ -127,7 +127,7 @@ typedef struct gumbel_rank_calls {
                                      const int32_t *list, const int32_t *count,
                                      gumbel_error *error);
     /* Draws one of several parts, or adds a part to a streamed draw. batch > 0. */
-    gumbel_status (*draw_parts)(gumbel_device *device, const gumbel_parts_call *call,
+    gumbel_status (*draw_group)(gumbel_device *device, const gumbel_parts_call *call,
                                 gumbel_error *error);
 } gumbel_rank_calls;
 

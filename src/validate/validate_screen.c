@@ -27,11 +27,11 @@ gumbel_status gumbel_read_screen_options(gumbel_screen_options *into,
 gumbel_status gumbel_check_screen_memory(const gumbel_screen *screen, size_t required,
                                          const char *data, const char *bytes, gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(!screen->data, error, data, "data is NULL");
+    GUMBEL_REFUSE_IF(!screen->data, error, data, "is NULL");
     GUMBEL_REFUSE_IF((uintptr_t)screen->data % GUMBEL_WORKSPACE_ALIGNMENT != 0, error, data,
-                     "data is not aligned to %d bytes", GUMBEL_WORKSPACE_ALIGNMENT);
+                     "is not aligned to %d bytes", GUMBEL_WORKSPACE_ALIGNMENT);
     GUMBEL_REFUSE_IF(screen->bytes < required, error, bytes,
-                     "bytes is %zu; it must be at least gumbel_screen_size(), %zu", screen->bytes,
+                     "is %zu; it must be at least gumbel_screen_size(), %zu", screen->bytes,
                      required);
     return GUMBEL_OK;
 }
