@@ -5,16 +5,17 @@
  * usage: bench_fused_vs_gemm [--json FILE] [--commit TEXT]; script/bench-gpu builds and runs it.
  *
  * Tokens are compared with the CPU's before anything is timed. A captured graph holds 5 calls, so
- * that host code is not timed; a time is that of one call, over 30 replays. Product and draws take
- * turns at each replay, so that they have the same clocks: once without pauses, which reaches the
- * GPU's power limit from 64 rows on, and once "rested", with a pause before each replay, as in a
- * decode step.
+ * that host code is not timed; results are times of one call, over 30 replays. Product and draws
+ * take turns at each replay, so that they run at the same clock rates: first without pauses, which
+ * reaches the GPU's power limit at 64 rows and more, then "rested", with a pause before each
+ * replay, as in a decode step.
  *
- * A draw of up to 64 rows starts while the previous kernel ends; in these graphs that is another
- * draw. Product and draw are therefore timed again, without pauses, each after a kernel that writes
- * the hidden states, as a norm does. That kernel's time is included in both.
+ * A draw of up to 64 rows starts while the previous kernel ends; in these graphs that kernel is
+ * another draw. Product and draw are therefore timed a third time, without pauses, each after a
+ * kernel that writes the hidden states, as a norm does. Both times include that kernel.
  *
- * The draw's share is the fused draw's time beyond that of the same kernel without the draw.
+ * "draw %" is the part of the fused draw's time that the same kernel without the draw does not
+ * take.
  */
 #include <cuda_bf16.h>
 
@@ -29,7 +30,7 @@ constexpr int64_t MAX_VOCAB = 151936, MAX_HIDDEN = 8192, MAX_BATCH = 512;
 constexpr size_t WEIGHTS = size_t(128256) * 8192; /* elements of the largest LM head below */
 constexpr size_t BLAS_WORKSPACE = 64 << 20;
 constexpr useconds_t REST_US = 5000;
-constexpr double FLOPS_PER_US = 790e6; /* four fifths of the data sheet's figure for an H200 */
+constexpr double FLOPS_PER_US = 790e6; /* four fifths of the peak in an H200's data sheet */
 
 /* All data on the GPU, sized for the largest call. */
 struct bench : gpu_rows {
@@ -76,13 +77,13 @@ static void queue_draw(const bench &b, int64_t B, int64_t V, int64_t D, float *l
     queue_draw(b, make_head(b.hidden, b.weight, B, V, D), logprobs);
 }
 
-static void multiply_alone(const bench &b, int64_t B, int64_t V, int64_t D)
+static void queue_product(const bench &b, int64_t B, int64_t V, int64_t D)
 {
     const gumbel_head head = make_head(b.hidden, b.weight, B, V, D);
     CHECKED(gumbel_multiply, b.gpu, b.stream, &head, b.workspace, b.workspace_bytes, &error);
 }
 
-static void draw_from_logits(const bench &b, int64_t B, int64_t V, int samples)
+static void queue_logits_draw(const bench &b, int64_t B, int64_t V, int samples)
 {
     gumbel_logits logits = {};
     logits.struct_size = sizeof logits;
@@ -94,8 +95,8 @@ static void draw_from_logits(const bench &b, int64_t B, int64_t V, int samples)
             b.workspace_bytes, &error);
 }
 
-/* Computes [B, V] bfloat16 logits, summed in float32: the minimum that a method with logits
- * writes. */
+/* Computes [B, V] bfloat16 logits, summed in float32: the least that a method with logits writes.
+ */
 static void queue_gemm(const bench &b, int64_t B, int64_t V, int64_t D)
 {
     float one = 1, zero = 0;
@@ -139,10 +140,9 @@ static void verify_tokens(const bench &b)
 
 struct fused_row {
     int64_t V, D, B;
-    double floor_us, ratio, percent; /* ratio: fused / GEMM; percent: of the ceiling */
-    double share;                    /* of the draw, percent */
-    spread gemm, fused, logprobs, alone, gemm_rested, fused_rested, logprobs_rested, gemm_behind,
-        fused_behind, logprobs_behind;
+    double read_us, ratio, percent_of_ceiling, draw_percent; /* ratio: fused / GEMM */
+    spread gemm, fused, logprobs, product, gemm_rested, fused_rested, logprobs_rested,
+        gemm_after_norm, fused_after_norm, logprobs_after_norm;
 };
 
 struct logits_row {
@@ -165,25 +165,26 @@ static fused_row measure_fused(const bench &b, int64_t V, int64_t D, int64_t B)
     const captured gemm(b.stream, [&] { queue_gemm(b, B, V, D); });
     const captured fused(b.stream, [&] { queue_draw(b, B, V, D, nullptr); });
     const captured logprobs(b.stream, [&] { queue_draw(b, B, V, D, b.logprobs); });
-    const captured alone(b.stream, [&] { multiply_alone(b, B, V, D); });
-    const captured gemm_behind(b.stream, [&] {
+    const captured product(b.stream, [&] { queue_product(b, B, V, D); });
+    const captured gemm_after_norm(b.stream, [&] {
         queue_norm(b.stream, b.hidden, B * D);
         queue_gemm(b, B, V, D);
     });
-    const captured fused_behind(b.stream, [&] {
+    const captured fused_after_norm(b.stream, [&] {
         queue_norm(b.stream, b.hidden, B * D);
         queue_draw(b, B, V, D, nullptr);
     });
-    const captured logprobs_behind(b.stream, [&] {
+    const captured logprobs_after_norm(b.stream, [&] {
         queue_norm(b.stream, b.hidden, B * D);
         queue_draw(b, B, V, D, b.logprobs);
     });
-    const captured *const ways[] = {&gemm, &fused, &logprobs, &alone};
-    const captured *const ways_rested[] = {&gemm, &fused, &logprobs};
-    const captured *const ways_behind[] = {&gemm_behind, &fused_behind, &logprobs_behind};
-    const auto times = time_in_turns(b.stream, ways);
-    const auto behind = time_in_turns(b.stream, ways_behind);
-    const auto rested = time_in_turns(b.stream, ways_rested, REST_US);
+    const captured *const contestants[] = {&gemm, &fused, &logprobs, &product};
+    const captured *const rested_contestants[] = {&gemm, &fused, &logprobs};
+    const captured *const after_norm_contestants[] = {&gemm_after_norm, &fused_after_norm,
+                                                      &logprobs_after_norm};
+    const auto times = time_in_turns(b.stream, contestants);
+    const auto after_norm = time_in_turns(b.stream, after_norm_contestants);
+    const auto rested = time_in_turns(b.stream, rested_contestants, REST_US);
     fused_row row = {};
     row.V = V;
     row.D = D;
@@ -191,18 +192,18 @@ static fused_row measure_fused(const bench &b, int64_t V, int64_t D, int64_t B)
     row.gemm = times[0];
     row.fused = times[1];
     row.logprobs = times[2];
-    row.alone = times[3];
+    row.product = times[3];
     row.gemm_rested = rested[0];
     row.fused_rested = rested[1];
     row.logprobs_rested = rested[2];
-    row.gemm_behind = behind[0];
-    row.fused_behind = behind[1];
-    row.logprobs_behind = behind[2];
-    row.floor_us = 2.0 * D * (V + B) / b.bytes_per_us;
+    row.gemm_after_norm = after_norm[0];
+    row.fused_after_norm = after_norm[1];
+    row.logprobs_after_norm = after_norm[2];
+    row.read_us = 2.0 * D * (V + B) / b.bytes_per_us;
     row.ratio = row.fused.median / row.gemm.median;
-    double ceiling = std::max(row.floor_us, 2.0 * V * D * B / FLOPS_PER_US);
-    row.percent = 100 * ceiling / row.fused.median;
-    row.share = 100 * (1 - row.alone.median / row.fused.median);
+    double ceiling = std::max(row.read_us, 2.0 * V * D * B / FLOPS_PER_US);
+    row.percent_of_ceiling = 100 * ceiling / row.fused.median;
+    row.draw_percent = 100 * (1 - row.product.median / row.fused.median);
     return row;
 }
 
@@ -211,30 +212,30 @@ static void measure_shapes(const bench &b, report &r)
     const int64_t shapes[][2] = {{151936, 4096}, {128256, 8192}, {151936, 2048}};
     printf("\n%7s %5s %4s %10s %9s %9s %15s %11s %10s %8s %12s %7s\n", "V", "D", "B", "floor us",
            "GEMM us", "fused us", "with logprob us", "fused/GEMM", "% ceiling", "rested",
-           "behind norm", "draw %");
+           "after norm", "draw %");
     for (auto &shape : shapes) {
         make_weight(b, shape[0], shape[1]);
         for (int64_t B : {1, 8, 16, 32, 64, 128, 256, 512}) {
             fused_row row = measure_fused(b, shape[0], shape[1], B);
             printf("%7lld %5lld %4lld %10.1f %9.1f %9.1f %15.1f %11.3f %10.1f %8.3f %12.3f %7.1f\n",
-                   (long long)row.V, (long long)row.D, (long long)row.B, row.floor_us,
-                   row.gemm.median, row.fused.median, row.logprobs.median, row.ratio, row.percent,
-                   row.fused_rested.median / row.gemm_rested.median,
-                   row.fused_behind.median / row.gemm_behind.median, row.share);
+                   (long long)row.V, (long long)row.D, (long long)row.B, row.read_us,
+                   row.gemm.median, row.fused.median, row.logprobs.median, row.ratio,
+                   row.percent_of_ceiling, row.fused_rested.median / row.gemm_rested.median,
+                   row.fused_after_norm.median / row.gemm_after_norm.median, row.draw_percent);
             fflush(stdout);
             r.fused.push_back(row);
         }
     }
-    printf("\nfrom float32 logits; small batches stay in L2, as just behind the product\n");
+    printf("\nfrom float32 logits; small batches stay in L2, as right after the product\n");
     const struct {
         int64_t B;
         int samples;
     } draws[] = {{1, 1}, {8, 1}, {64, 1}, {256, 1}, {64, 4}, {64, 8}};
     printf("%7s %4s %7s %9s\n", "V", "B", "samples", "us");
-    for (auto &a : draws) {
+    for (auto &d : draws) {
         std::vector<double> times;
-        time_call(b.stream, times, [&] { draw_from_logits(b, a.B, MAX_VOCAB, a.samples); });
-        logits_row row = {MAX_VOCAB, a.B, a.samples, make_spread(times)};
+        time_call(b.stream, times, [&] { queue_logits_draw(b, d.B, MAX_VOCAB, d.samples); });
+        logits_row row = {MAX_VOCAB, d.B, d.samples, make_spread(times)};
         printf("%7lld %4lld %7d %9.1f\n", (long long)row.V, (long long)row.B, row.samples,
                row.draw.median);
         r.logits.push_back(row);
@@ -264,20 +265,20 @@ static void write_json(const char *path, const report &r)
         const fused_row &row = r.fused[i];
         fprintf(file, "%s\n    {\"vocab\": %lld, \"hidden\": %lld, ", i ? "," : "",
                 (long long)row.V, (long long)row.D);
-        fprintf(file, "\"batch\": %lld, \"floor_us\": %.3f, ", (long long)row.B, row.floor_us);
+        fprintf(file, "\"batch\": %lld, \"floor_us\": %.3f, ", (long long)row.B, row.read_us);
         write_spread(file, "gemm", row.gemm, ", ");
         write_spread(file, "fused", row.fused, ", ");
         write_spread(file, "fused_with_logprobs", row.logprobs, ", ");
-        write_spread(file, "product_alone", row.alone, ", ");
+        write_spread(file, "product_alone", row.product, ", ");
         write_spread(file, "gemm_rested", row.gemm_rested, ", ");
         write_spread(file, "fused_rested", row.fused_rested, ", ");
         write_spread(file, "fused_with_logprobs_rested", row.logprobs_rested, ", ");
-        write_spread(file, "gemm_behind_norm", row.gemm_behind, ", ");
-        write_spread(file, "fused_behind_norm", row.fused_behind, ", ");
-        write_spread(file, "fused_with_logprobs_behind_norm", row.logprobs_behind, ", ");
+        write_spread(file, "gemm_behind_norm", row.gemm_after_norm, ", ");
+        write_spread(file, "fused_behind_norm", row.fused_after_norm, ", ");
+        write_spread(file, "fused_with_logprobs_behind_norm", row.logprobs_after_norm, ", ");
         fprintf(file, "\"fused_vs_gemm\": %.5f, \"percent_of_ceiling\": %.2f, ", row.ratio,
-                row.percent);
-        fprintf(file, "\"percent_of_draw\": %.2f}", row.share);
+                row.percent_of_ceiling);
+        fprintf(file, "\"percent_of_draw\": %.2f}", row.draw_percent);
     }
     fprintf(file, "\n  ],\n  \"from_float32_logits\": [");
     for (size_t i = 0; i < r.logits.size(); i++) {

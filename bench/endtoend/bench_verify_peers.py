@@ -13,8 +13,8 @@ output is the emitted tokens. The contestants are:
 
 Emitted tokens are checked before a shape is timed: coupled tokens must equal those of the plain
 draw, and the other rules must accept the expected number of drafts. The CUDA graphs of the
-contestants are replayed alternately. Shapes with one request are measured last, and the file is
-written after each shape, so that a run that ends early keeps the other shapes. Requires torch and
+contestants are replayed alternately. The file is written after each shape, and shapes with one
+request are measured last, so that a run that ends early keeps the other shapes. Requires torch and
 the package gumbel, built with the CUDA kernels: script/bench-gpu --verify-peers builds and runs it,
 in two minutes on an H100.
 """
@@ -35,28 +35,28 @@ TINY = {"vocab": 640, "hidden": 32, "draft_hidden": 16}
 CALLS = 3  # steps in one graph
 ROUNDS = 21
 SECONDS = 120
-MAX_DEVIATIONS = 6.0  # standard deviations between the accepted drafts and their expected number
+MAX_DEVIATIONS = 6.0  # largest difference of accepted and expected drafts, in standard deviations
 
 
 # ----------------------------------------------------------------------------------- checks ----
 
 
-def accepted_in(tokens, case):
-    """The number of accepted drafts; raises ValueError if `tokens` are not chains with -1 after the
-    last token."""
+def count_accepted(tokens, case):
+    """The number of accepted drafts. Raises ValueError unless each row has valid tokens, then only
+    -1."""
     rows = tokens.reshape(-1)
     if rows.numel() != case.rows:
         raise ValueError(f"{rows.numel()} tokens, not {case.rows}")
     rows = rows.view(case.requests, -1)
-    there = rows >= 0
-    if int(rows.max()) >= case.vocab or not bool(there[:, 0].all()):
-        raise ValueError("a request has no token, or one that does not exist")
-    if bool((there[:, 1:] & ~there[:, :-1]).any()):
+    emitted = rows >= 0
+    if int(rows.max()) >= case.vocab or not bool(emitted[:, 0].all()):
+        raise ValueError("a request has no token, or one outside the vocabulary")
+    if bool((emitted[:, 1:] & ~emitted[:, :-1]).any()):
         raise ValueError("a token follows the first -1")
-    return int(there.sum()) - case.requests
+    return int(emitted.sum()) - case.requests
 
 
-def check(contestant, tokens, case, drawn, expected):
+def check_tokens(contestant, tokens, case, drawn, expected):
     """Checks the emitted tokens. Returns the mean number of accepted drafts per request, or None if
     the contestant emits no chains.
 
@@ -65,25 +65,25 @@ def check(contestant, tokens, case, drawn, expected):
     """
     if not contestant.rule:
         return None
-    accepted = accepted_in(tokens, case)
+    accepted = count_accepted(tokens, case)
     if contestant.rule == "coupled":
         rows = tokens.reshape(case.requests, -1)
         if not torch.equal(rows, torch.where(rows >= 0, drawn.view_as(rows), -1)):
             raise ValueError("the tokens are not those of a plain draw")
     else:
         mean, deviation = expected
-        # 1% of the rows exceeds the effect of the summation order and of bfloat16 logits.
+        # The summation order and bfloat16 logits change the count by less than 1% of the rows.
         if abs(accepted - mean) > MAX_DEVIATIONS * deviation + 0.01 * case.rows:
-            due = f"{mean:.1f} +- {deviation:.1f} are due"
-            raise ValueError(f"{accepted} drafts are accepted, {due}")
+            expectation = f"{mean:.1f} +- {deviation:.1f}"
+            raise ValueError(f"{accepted} drafts are accepted, expected are {expectation}")
     return accepted / case.requests
 
 
 # -------------------------------------------------------------------------------- measuring ----
 
 
-def peak_of(step, device):
-    """The result of a step, and its peak of newly allocated bytes; None on a CPU."""
+def run_and_measure_peak(step, device):
+    """The result of a step, and the peak of the bytes that it allocates; None on a CPU."""
     if device == "cpu":
         return step(), None
     torch.cuda.synchronize()
@@ -94,26 +94,27 @@ def peak_of(step, device):
     return tokens, torch.cuda.max_memory_allocated() - before
 
 
-def compete(case, arguments, ends, skip):
+def measure_shape(case, arguments, deadline, skip):
     """Measures one shape. Returns, by contestant: times, peak bytes, accepted drafts, and seconds
-    of preparation. After the time `ends` peers are skipped; `skip` receives a name and a reason."""
-    found, timers = {}, {}
+    of preparation. Peers that would begin after `deadline` are skipped: `skip` receives the name
+    and the reason."""
+    measured, timers = {}, {}
     drawn, expected = None, case.expected()
     for contestant in CONTESTANTS:
         try:
-            if not contestant.ours and time.monotonic() > ends:
+            if not contestant.ours and time.monotonic() > deadline:
                 raise TimeoutError(f"{arguments.seconds} s were over")
             begin = time.monotonic()
             step = contestant.prepare(case)
             step()  # compiles and loads before the measurement
             prepared = round(time.monotonic() - begin, 2)
-            tokens, peak = peak_of(step, arguments.device)
+            tokens, peak = run_and_measure_peak(step, arguments.device)
             drawn = tokens if contestant.name == "plain" else drawn
-            accepted = check(contestant, tokens, case, drawn, expected)
+            accepted = check_tokens(contestant, tokens, case, drawn, expected)
             timers[contestant.name] = timer(
                 capture(step, arguments.device, CALLS), arguments.device, CALLS
             )
-            found[contestant.name] = {
+            measured[contestant.name] = {
                 "peak_bytes": peak, "accepted": accepted, "prepare_s": prepared
             }
         except Exception as error:  # a failing peer is skipped; the others continue
@@ -121,14 +122,14 @@ def compete(case, arguments, ends, skip):
                 raise
             skip(contestant.name, reason(error))
     for name, times in in_turns(timers, arguments.rounds).items():
-        found[name] = {**found[name], "time": describe(times)}
-    return found
+        measured[name] = {**measured[name], "time": describe(times)}
+    return measured
 
 
-def compute_ratios(found):
+def compute_ratios(measured):
     """The fastest peer's time divided by that of each rule of gumbel, None without peers; and the
     time of the coupled rule divided by that of the plain draw."""
-    time_of = {name: one["time"]["median_us"] for name, one in found.items()}
+    time_of = {name: one["time"]["median_us"] for name, one in measured.items()}
     peers = [time_of[c.name] for c in CONTESTANTS if not c.ours and c.name in time_of]
     fastest = min(peers, default=None)
     ratio = {
@@ -143,30 +144,30 @@ def compute_ratios(found):
 
 def print_table(entries):
     """Prints one row for each shape: medians in microseconds."""
-    heads = ["R", "G", "rows", *(c.column for c in CONTESTANTS), "coupled / plain",
+    titles = ["R", "G", "rows", *(c.column for c in CONTESTANTS), "coupled / plain",
              "peer / coupled", "peer / supplied"]
-    rows = [heads]
+    rows = [titles]
     for entry in entries:
-        found = entry["contestants"]
-        cells = [f"{found[c.name]['time']['median_us']:.0f}" if c.name in found else "skipped"
+        measured = entry["contestants"]
+        cells = [f"{measured[c.name]['time']['median_us']:.0f}" if c.name in measured else "skipped"
                  for c in CONTESTANTS]
         over = [entry[f"fastest_peer_vs_{name}"] for name in ("coupled", "supplied")]
         rows.append([str(entry["requests"]), str(entry["drafts"]), str(entry["rows"]), *cells,
                      f"{entry['coupled_vs_plain']:.3f}",
                      *("-" if ratio is None else f"{ratio:.2f}" for ratio in over)])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(titles))]
     for row in rows:
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths)))
 
 
-def models_of(size, device):
-    """The weights of the target's head, and of the draft's: the first columns of the target's."""
+def make_heads(size, device):
+    """The weights of the target's LM head, and of the draft's, which are its first columns."""
     weight = torch.randn(size["vocab"], size["hidden"], device=device).bfloat16()
     return weight, weight[:, : size["draft_hidden"]].contiguous()
 
 
-def shapes_of(arguments):
-    """(R, G) in the order in which they are measured: single requests last."""
+def list_shapes(arguments):
+    """(R, G) in the order of measurement: single requests last."""
     requests = TINY_REQUESTS if arguments.tiny else REQUESTS
     return sorted(((r, g) for g in DRAFTS for r in requests), key=lambda shape: shape[0] == 1)
 
@@ -187,9 +188,9 @@ def describe_run(arguments, size):
     }
 
 
-def print_all(head, entries, skipped):
-    print(f"commit {head['commit']}, {head['gpu']}, V = {head['vocab']}, D = {head['hidden']}, "
-          f"the draft's D = {head['draft_hidden']}, medians in microseconds")
+def print_report(run, entries, skipped):
+    print(f"commit {run['commit']}, {run['gpu']}, V = {run['vocab']}, D = {run['hidden']}, "
+          f"the draft's D = {run['draft_hidden']}, medians in microseconds")
     for contestant in CONTESTANTS:
         print(f"  {contestant.column:18}{contestant.about}")
     print_table(entries)
@@ -203,31 +204,31 @@ def main():
     begin = time.monotonic()
     parser = parser_of(__doc__.splitlines()[0], ROUNDS)
     parser.add_argument("--seconds", type=float, default=SECONDS,
-                        help=f"after which peers no longer take part ({SECONDS})")
+                        help=f"time after which peers are skipped ({SECONDS})")
     arguments = parse(parser)
     torch.manual_seed(0)
     torch._dynamo.config.recompile_limit = 64  # each shape is compiled separately
     size = TINY if arguments.tiny else {
         "vocab": VOCAB, "hidden": HIDDEN, "draft_hidden": DRAFT_HIDDEN
     }
-    models, entries, skipped = models_of(size, arguments.device), [], []
-    head = describe_run(arguments, size)
-    for requests, drafts in shapes_of(arguments):
-        place = {"requests": requests, "drafts": drafts, "rows": requests * (drafts + 1)}
-        found = compete(
-            Case(models, requests, drafts), arguments, begin + arguments.seconds,
-            lambda who, why, place=place: skipped.append(
-                {"contestant": who, **place, "reason": why}
+    heads, entries, skipped = make_heads(size, arguments.device), [], []
+    run = describe_run(arguments, size)
+    for requests, drafts in list_shapes(arguments):
+        shape = {"requests": requests, "drafts": drafts, "rows": requests * (drafts + 1)}
+        measured = measure_shape(
+            Case(heads, requests, drafts), arguments, begin + arguments.seconds,
+            lambda who, why, shape=shape: skipped.append(
+                {"contestant": who, **shape, "reason": why}
             ),
         )
-        entries.append({**place, "contestants": found, **compute_ratios(found)})
+        entries.append({**shape, "contestants": measured, **compute_ratios(measured)})
         if arguments.json:
-            write_json(arguments.json, {**head, "skipped": skipped, "verify_peers": entries})
+            write_json(arguments.json, {**run, "skipped": skipped, "verify_peers": entries})
         print(f"{requests} requests, {drafts} drafts: {time.monotonic() - begin:.0f} s",
               file=sys.stderr)
         if arguments.device == "cuda":
             torch.cuda.empty_cache()
-    print_all(head, entries, skipped)
+    print_report(run, entries, skipped)
     return 0
 
 

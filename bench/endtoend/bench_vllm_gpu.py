@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 
-from qwen_shapes import LOGIT_DEVIATION, SHAPES, TINY, make
+from qwen_shapes import LOGIT_DEVIATION, SHAPES, TINY, make_model
 from report import machine, write_json
 from spread import in_turns
 from vllm_engines import (
@@ -46,7 +46,7 @@ from vllm_points import (
     subtract_counts,
     time_point,
 )
-from vllm_requests import KINDS, MEASURED, PROMPT
+from vllm_requests import KINDS, MEASURED, PROMPT_TOKENS
 from vllm_texts import TOKENS as CHECKED_TOKENS
 from vllm_texts import check_engine, compare_engines, find_faults, format_texts
 
@@ -107,7 +107,7 @@ class Bench:
         options, root = self.options, pathlib.Path(self.options.cache)
         folder = self.write_model(root)
         count = len(options.runner) * len(options.engine)
-        llm = make_llm_arguments(options, self.shape, folder, count, PROMPT + options.tokens)
+        llm = make_llm_arguments(options, self.shape, folder, count, PROMPT_TOKENS + options.tokens)
         deviation = None if options.tiny else LOGIT_DEVIATION
         job = {"llm": llm, "vocab": self.shape.vocab, "logit_deviation": deviation}
         for runner in options.runner:
@@ -135,9 +135,9 @@ class Bench:
         folder = root / ("tiny" if self.options.tiny else "models") / self.options.model
         folder.mkdir(parents=True, exist_ok=True)
         if self.options.tiny:
-            make(self.shape, "cpu").save_pretrained(folder)
+            make_model(self.shape, "cpu").save_pretrained(folder)
         else:
-            config = self.shape.config()
+            config = self.shape.make_config()
             config.architectures = ["Qwen3ForCausalLM"]
             config.save_pretrained(folder)
         return folder
@@ -148,7 +148,7 @@ class Bench:
             "commit": self.options.commit,
             "date": datetime.date.today().isoformat(),
             **machine(self.options.device),
-            "prompt": PROMPT,
+            "prompt": PROMPT_TOKENS,
             "models": {name: vars(shape) for name, shape in SHAPES.items()},
             "logit_deviation": LOGIT_DEVIATION,
             "request_parameters": KINDS,
@@ -377,8 +377,8 @@ def parse(arguments=None):
     options = parser.parse_args(arguments)
     if options.tokens < 2 or options.rounds < 1 or options.tp < 1:
         parser.error("--tokens must be at least 2, --rounds and --tp at least 1")
-    if PROMPT + options.tokens > options.max_model_len:
-        parser.error(f"a text has {PROMPT} + --tokens tokens, more than --max-model-len")
+    if PROMPT_TOKENS + options.tokens > options.max_model_len:
+        parser.error(f"a text has {PROMPT_TOKENS} + --tokens tokens, more than --max-model-len")
     numbers = [*options.requests, *(requests for _, requests in options.profile)]
     options.most_requests = max(*numbers, 64 if options.check else 1)
     return options

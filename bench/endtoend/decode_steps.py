@@ -11,7 +11,7 @@ import time
 
 import gumbel.torch  # noqa: F401, registers torch.ops.gumbel
 import torch
-from qwen_shapes import REQUESTS, prompts
+from qwen_shapes import REQUESTS, make_prompts
 from spread import describe, in_turns
 from transformers import StaticCache
 from transformers.generation import logits_process
@@ -77,7 +77,7 @@ class Step:
             model.model.forward, dynamic=False, **({} if device == "cuda" else {"backend": "eager"})
         )
         self.cache = StaticCache(config=model.config, max_cache_len=LENGTH)
-        self.first = prompts(batch, shape, device)
+        self.first = make_prompts(batch, shape, device)
         self.ids = self.first[:, -1:].clone()
         self.tokens = torch.zeros_like(self.ids)
         self.seed = torch.arange(1, batch + 1, device=device)

@@ -14,7 +14,7 @@ import transformers
 from decode_steps import make_parameters
 from gumbel._transformers.decoding import _decode_texts
 from gumbel._transformers.texts import Texts
-from qwen_shapes import PROMPT, REQUESTS, prompts
+from qwen_shapes import PROMPT_TOKENS, REQUESTS, make_prompts
 from spread import describe, in_turns
 from transformers.generation import ContinuousBatchingConfig, StoppingCriteria
 from transformers.generation.continuous_batching.cache import PagedAttentionCache
@@ -88,7 +88,7 @@ class Generate:
 
     def __init__(self, model, shape, batch, device):
         self.model, self.shape, self.device = model, shape, device
-        self.ids = prompts(batch, shape, device)
+        self.ids = make_prompts(batch, shape, device)
         self.ways, self.skipped, self.peak_bytes = {}, {}, {}
         self._check_greedy()
         for name, request in REQUESTS.items():
@@ -115,7 +115,7 @@ class Generate:
         fused = self.run(do_sample=False, custom_generate=gumbel.transformers.generate)
         if self.device == "cuda":
             torch.cuda.empty_cache()
-        theirs, ours = stock.sequences[:, PROMPT:], fused[:, PROMPT:]
+        theirs, ours = stock.sequences[:, PROMPT_TOKENS:], fused[:, PROMPT_TOKENS:]
         for row, differs in enumerate((theirs != ours).tolist()):
             if True in differs:
                 at = differs.index(True)
@@ -133,8 +133,8 @@ class Generate:
             found = self.run(**given)
             if found.min() < 0 or found.max() >= self.shape.vocab:
                 raise ValueError(f"tokens are not in [0, {self.shape.vocab})")
-            if found.shape[1] != PROMPT + TOKENS:
-                raise ValueError(f"{found.shape[1]} tokens, not {PROMPT + TOKENS}")
+            if found.shape[1] != PROMPT_TOKENS + TOKENS:
+                raise ValueError(f"{found.shape[1]} tokens, not {PROMPT_TOKENS + TOKENS}")
             self.peak_bytes[name] = self._memory() - base
             self.ways[name] = lambda: self._time(given)
         except Exception as error:  # the others continue
@@ -180,7 +180,7 @@ class GenerateBatch:
 
     def __init__(self, model, shape, batch, device):
         self.model, self.shape, self.batch, self.device = model, shape, batch, device
-        self.prompts = prompts(batch, shape, "cpu").tolist()
+        self.prompts = make_prompts(batch, shape, "cpu").tolist()
         self.ways, self.skipped, self.peak_bytes = {}, {}, {}
         for name, request in REQUESTS.items():
             config = transformers.GenerationConfig(
@@ -199,7 +199,7 @@ class GenerateBatch:
             use_cuda_graph=self.device == "cuda",
             num_blocks=3 * self.batch // 2 + 4,
             block_size=64,
-            max_batch_tokens=max(64, self.batch * PROMPT),
+            max_batch_tokens=max(64, self.batch * PROMPT_TOKENS),
             max_requests_per_batch=self.batch,
         )
 

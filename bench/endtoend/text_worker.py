@@ -22,7 +22,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are generated, not downlo
 import torch  # noqa: E402
 from decode_steps import Steps  # noqa: E402
 from generated_texts import Generate, GenerateBatch  # noqa: E402
-from qwen_shapes import SHAPES, TINY, entropy, make, prompts  # noqa: E402
+from qwen_shapes import SHAPES, TINY, make_model, make_prompts, measure_entropy  # noqa: E402
 from spread import reason  # noqa: E402
 
 WAYS = {"step": Steps, "generate": Generate, "generate_batch": GenerateBatch}
@@ -42,11 +42,12 @@ class Worker:
     def __init__(self, model, batch, device, tiny):
         self.shape = (TINY if tiny else SHAPES)[model]
         self.device, self.batch = device, batch
-        self.model = make(self.shape, device)
+        self.model = make_model(self.shape, device)
         self.ready = {}
 
-    def nats(self):
-        return round(entropy(self.model, prompts(self.batch, self.shape, self.device)), 3)
+    def entropy(self):
+        ids = make_prompts(self.batch, self.shape, self.device)
+        return round(measure_entropy(self.model, ids), 3)
 
     def prepare(self, way):
         begin, failed = time.time(), []
@@ -75,7 +76,7 @@ class Worker:
 def main():
     torch._dynamo.config.recompile_limit = 64  # a model's forward is compiled several times
     worker = Worker(**json.loads(sys.argv[1]))
-    send_answer(entropy=worker.nats())
+    send_answer(entropy=worker.entropy())
     for line in sys.stdin:
         command = json.loads(line)
         if "prepare" in command:

@@ -61,7 +61,7 @@ def make_variables(options, runner, plugin, folder):
 
 def kv_cache_bytes(shape, requests, tokens, element_bytes, ranks):
     """Size of a rank's KV cache that holds this many texts of this length, with some room."""
-    token = 2 * shape.layers * shape.groups * shape.head * element_bytes // ranks
+    token = 2 * shape.layers * shape.kv_heads * shape.head_size * element_bytes // ranks
     blocks = requests * (-(-tokens // 16) + 1)
     return int(1.1 * 16 * blocks * token) + (1 << 28)
 

@@ -3,7 +3,7 @@
 
 import random
 
-PROMPT = 16  # tokens
+PROMPT_TOKENS = 16
 KINDS = {
     "greedy": {"temperature": 0.0},
     "temperature": {"temperature": 1.0},
@@ -23,12 +23,12 @@ MEASURED = [kind for kind in KINDS if kind not in ("seeds_top_k_top_p", "logprob
 
 def make_prompt(row, vocab):
     """Token ids of a row's prompt, the same in every run."""
-    draw = random.Random(977 * row)
-    return [draw.randrange(vocab // 100, vocab) for _ in range(PROMPT)]
+    generator = random.Random(977 * row)
+    return [generator.randrange(vocab // 100, vocab) for _ in range(PROMPT_TOKENS)]
 
 
 def make_parameters(kind, row, tokens, changes=None):
-    """Arguments of SamplingParams for a row. With a seed in the kind, rows have different seeds."""
+    """Arguments of SamplingParams for a row. If the kind has a seed, rows have different seeds."""
     found = {**KINDS[kind], "max_tokens": tokens, "ignore_eos": True, "detokenize": False}
     if "seed" in found:
         found["seed"] += 1000 * row
@@ -36,25 +36,21 @@ def make_parameters(kind, row, tokens, changes=None):
 
 
 class RandomRequests:
-    """An endless source of requests with random kinds and output lengths, for random batch sizes.
+    """Draws batch sizes in 1..batch_max, and requests of random kinds with 1..tokens_max output
+    tokens."""
 
-    most    largest batch size
-    tokens  largest output length
-    """
-
-    def __init__(self, vocab, most, tokens):
-        self.draw = random.Random(0)
-        self.vocab, self.most, self.tokens = vocab, most, tokens
+    def __init__(self, vocab, batch_max, tokens_max):
+        self.generator = random.Random(0)
+        self.vocab, self.batch_max, self.tokens_max = vocab, batch_max, tokens_max
         self.count = 0
 
-    def draw_number(self):
-        """A random batch size, in 1..most."""
-        return self.draw.randint(1, self.most)
+    def draw_batch_size(self):
+        return self.generator.randint(1, self.batch_max)
 
     def next(self):
         """The next request: (name, prompt, arguments of SamplingParams)."""
         self.count += 1
-        row = self.draw.randrange(1 << 20)
-        kind = self.draw.choice(list(KINDS))
-        parameters = make_parameters(kind, row, self.draw.randint(1, self.tokens))
+        row = self.generator.randrange(1 << 20)
+        kind = self.generator.choice(list(KINDS))
+        parameters = make_parameters(kind, row, self.generator.randint(1, self.tokens_max))
         return f"request-{self.count}", make_prompt(row, self.vocab), parameters

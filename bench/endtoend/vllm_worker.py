@@ -102,7 +102,7 @@ class Worker:
             if step == steps or time.time() > end:
                 break
             if step % STEPS_BETWEEN_NUMBERS == 0:
-                number = source.draw_number()
+                number = source.draw_batch_size()
             while running < number:
                 name, ids, parameters = source.next()
                 how = SamplingParams(**parameters, **last)

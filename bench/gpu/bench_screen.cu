@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What does a draw by a screen take on an NVIDIA GPU, beside the full pass?
+ * How long does a draw with a screen take on an NVIDIA GPU, compared with the full pass?
  *
- * usage: bench_screen [--json FILE] [--commit TEXT] [--cut] [D ...]; script/bench-gpu --screen
- * builds it. --cut: only rows that are cut. GUMBEL_RUNGS=screen-truncated: 64 rows by the screen,
- * too.
+ * usage: bench_screen [--json FILE] [--commit TEXT] [--truncated] [D ...]
  *
- * V = 151936, bfloat16. Draws with and without the screen are captured as graphs behind a kernel
- * that writes the hidden states, as a norm does, whose own time is in both, and replayed in turns,
- * at another position for each replay. Tokens of both are compared first, at 20 positions a shape.
- * Some shapes draw four samples a row, some have a mask a row that leaves half of the tokens, some
- * cut rows to k = 50 and p = 0.95.
+ * script/bench-gpu --screen builds and runs it. --truncated: only truncated rows. The environment
+ * variable GUMBEL_RUNGS (default: screen) selects rungs; screen-truncated also draws 64 truncated
+ * rows with the screen.
+ *
+ * V = 151936, bfloat16. Draws with and without the screen are captured as graphs, each after a
+ * kernel that writes the hidden states, as a norm does; both times include it. The graphs are
+ * replayed in turns, each time at another position. Before that, the tokens of both are compared at
+ * 20 positions. Some shapes draw four samples a row, some have a mask per row that allows half of
+ * the tokens, and some truncate rows by k = 50 and p = 0.95.
  */
 #include "bench/cuda_measure.cuh"
 
@@ -19,36 +21,36 @@
 constexpr int64_t VOCAB = 151936, MAX_HIDDEN = 8192, MAX_BATCH = 64;
 constexpr int POSITIONS = 20;
 
-struct shape {
+struct draw_shape {
     int64_t batch;
     int32_t samples;
-    bool masked, cut;
+    bool masked, truncated;
 };
-constexpr shape SHAPES[] = {
+constexpr draw_shape SHAPES[] = {
     {1, 1, false, false},  {2, 1, false, false},  {4, 1, false, false},  {8, 1, false, false},
     {16, 1, false, false}, {32, 1, false, false}, {64, 1, false, false}, {1, 4, false, false},
     {4, 4, false, false},  {16, 4, false, false}, {1, 1, true, false},   {16, 1, true, false},
     {64, 1, true, false},  {1, 1, false, true},   {8, 1, false, true},   {16, 1, false, true},
     {32, 1, false, true},  {64, 1, false, true},  {16, 1, true, true}};
 
-struct measured {
+struct measurement {
     int64_t hidden_size;
-    shape of;
+    draw_shape shape;
     spread full, screened;
-    double ratio, prepared; /* of medians; microseconds of making the screen */
-    int differing;          /* of POSITIONS * batch * samples draws */
+    double ratio, prepare_us; /* of medians; time of preparing the screen */
+    int differing;            /* of POSITIONS * batch * samples draws */
 };
 
-struct machine {
+struct bench_data {
     gpu_rows rows;
     __nv_bfloat16 *weight, *hidden;
     gumbel_screen screen;
     int32_t *masks; /* [MAX_BATCH][VOCAB / 32] */
-    int32_t *top_k; /* of all rows */
+    int32_t *top_k; /* one value for all rows */
     float *top_p;
 };
 
-static gumbel_head make_head(const machine &m, int64_t batch, int64_t hidden_size, bool screened)
+static gumbel_head make_head(const bench_data &m, int64_t batch, int64_t hidden_size, bool screened)
 {
     gumbel_head head = {};
     head.struct_size = sizeof head;
@@ -58,26 +60,27 @@ static gumbel_head make_head(const machine &m, int64_t batch, int64_t hidden_siz
     return head;
 }
 
-static void queue_draw(const machine &m, const shape &of, int64_t hidden_size, bool screened)
+static void queue_draw(const bench_data &m, const draw_shape &shape, int64_t hidden_size,
+                       bool screened)
 {
-    const gumbel_head head = make_head(m, of.batch, hidden_size, screened);
+    const gumbel_head head = make_head(m, shape.batch, hidden_size, screened);
     gumbel_sampling sampling = make_sampling(m.rows.temperature, m.rows.seed, m.rows.position);
     gumbel_output output = make_output(m.rows.tokens, nullptr);
     gumbel_transforms transforms = {};
     transforms.struct_size = sizeof transforms;
     transforms.mask = {m.masks, VOCAB / 32};
-    sampling.num_samples = of.samples;
-    sampling.transforms = of.masked ? &transforms : nullptr;
-    gumbel_truncation cut = {};
-    cut.struct_size = sizeof cut;
-    cut.top_k = {m.top_k, GUMBEL_SAME};
-    cut.top_p = {m.top_p, GUMBEL_SAME};
-    sampling.truncation = of.cut ? &cut : nullptr;
+    sampling.num_samples = shape.samples;
+    sampling.transforms = shape.masked ? &transforms : nullptr;
+    gumbel_truncation truncation = {};
+    truncation.struct_size = sizeof truncation;
+    truncation.top_k = {m.top_k, GUMBEL_SAME};
+    truncation.top_p = {m.top_p, GUMBEL_SAME};
+    sampling.truncation = shape.truncated ? &truncation : nullptr;
     CHECKED(gumbel_sample, m.rows.gpu, m.rows.stream, &head, &sampling, &output, m.rows.workspace,
             m.rows.workspace_bytes, &error);
 }
 
-static void move_on(const machine &m, uint64_t position)
+static void set_positions(const bench_data &m, uint64_t position)
 {
     std::vector<uint64_t> positions(MAX_BATCH);
     for (int64_t b = 0; b < MAX_BATCH; b++)
@@ -86,16 +89,16 @@ static void move_on(const machine &m, uint64_t position)
             cudaMemcpyHostToDevice);
 }
 
-static int count_differing(const machine &m, const shape &of, int64_t hidden_size)
+static int count_differing(const bench_data &m, const draw_shape &shape, int64_t hidden_size)
 {
-    const int64_t draws = of.batch * of.samples;
+    const int64_t draws = shape.batch * shape.samples;
     int differing = 0;
     for (int i = 0; i < POSITIONS; i++) {
-        move_on(m, uint64_t(1000 * i));
-        queue_draw(m, of, hidden_size, false);
+        set_positions(m, uint64_t(1000 * i));
+        queue_draw(m, shape, hidden_size, false);
         CHECKED(cudaStreamSynchronize, m.rows.stream);
         auto full = copy_out(m.rows.tokens, draws);
-        queue_draw(m, of, hidden_size, true);
+        queue_draw(m, shape, hidden_size, true);
         CHECKED(cudaStreamSynchronize, m.rows.stream);
         auto screened = copy_out(m.rows.tokens, draws);
         for (int64_t b = 0; b < draws; b++)
@@ -115,14 +118,14 @@ static int32_t *make_masks()
     return copy_in(masks);
 }
 
-static double prepare_screen(const machine &m, int64_t hidden_size)
+static double prepare_screen(const bench_data &m, int64_t hidden_size)
 {
     const gumbel_head head = make_head(m, 1, hidden_size, false);
     std::vector<double> times;
     size_t bytes;
     CHECKED(gumbel_screen_size, m.rows.gpu, &head.weight, &bytes, &error);
     if (bytes > m.screen.bytes)
-        die("a screen takes %zu bytes", bytes);
+        die("the screen needs %zu bytes", bytes);
     for (int i = 0; i < 3; i++) {
         cudaEvent_t begin, end;
         float milliseconds;
@@ -141,54 +144,55 @@ static double prepare_screen(const machine &m, int64_t hidden_size)
     return make_spread(times).median;
 }
 
-static measured measure_draws(const machine &m, int64_t hidden_size, const shape &of,
-                              double prepared)
+static measurement measure_draws(const bench_data &m, int64_t hidden_size, const draw_shape &shape,
+                                 double prepare_us)
 {
     const gpu_rows &r = m.rows;
-    measured found = {};
-    found.hidden_size = hidden_size;
-    found.of = of;
-    found.prepared = prepared;
-    found.differing = count_differing(m, of, hidden_size);
+    measurement result = {};
+    result.hidden_size = hidden_size;
+    result.shape = shape;
+    result.prepare_us = prepare_us;
+    result.differing = count_differing(m, shape, hidden_size);
     const captured full(r.stream, [&] {
-        queue_norm(r.stream, m.hidden, of.batch * hidden_size);
-        queue_draw(m, of, hidden_size, false);
+        queue_norm(r.stream, m.hidden, shape.batch * hidden_size);
+        queue_draw(m, shape, hidden_size, false);
     });
     const captured screened(r.stream, [&] {
-        queue_norm(r.stream, m.hidden, of.batch * hidden_size);
-        queue_draw(m, of, hidden_size, true);
+        queue_norm(r.stream, m.hidden, shape.batch * hidden_size);
+        queue_draw(m, shape, hidden_size, true);
     });
     std::vector<double> times[2];
     for (int i = 0; i < REPLAYS; i++) {
-        move_on(m, uint64_t(77 * i));
+        set_positions(m, uint64_t(77 * i));
         times[0].push_back(full.time(r.stream));
         times[1].push_back(screened.time(r.stream));
     }
-    found.full = make_spread(times[0]);
-    found.screened = make_spread(times[1]);
-    found.ratio = found.screened.median / found.full.median;
-    return found;
+    result.full = make_spread(times[0]);
+    result.screened = make_spread(times[1]);
+    result.ratio = result.screened.median / result.full.median;
+    return result;
 }
 
-static void write_all(const char *path, const char *commit, const char *gpu, const char *driver,
-                      const std::vector<measured> &all)
+static void write_json(const char *path, const char *commit, const char *gpu, const char *driver,
+                       const std::vector<measurement> &results)
 {
     FILE *file = fopen(path, "w");
     if (!file)
         die("cannot write %s", path);
     fprintf(file, "{\"commit\": \"%s\", \"gpu\": \"%s\", \"driver\": \"%s\", \"vocab\": %lld,\n",
             commit, gpu, driver, (long long)VOCAB);
-    fprintf(file, " \"unit\": \"microseconds of a call behind a norm: [p10, median, p90]\",\n"
+    fprintf(file, " \"unit\": \"microseconds of a call after a norm: [p10, median, p90]\",\n"
                   " \"rows\": [\n");
-    for (size_t i = 0; i < all.size(); i++)
+    for (size_t i = 0; i < results.size(); i++)
         fprintf(
             file,
             "  {\"d\": %lld, \"b\": %lld, \"s\": %d, \"masked\": %d, \"truncation\": %d, \"full\": "
             "[%.1f, %.1f, %.1f], \"screened\": [%.1f, %.1f, %.1f], \"prepare\": %.0f}%s\n",
-            (long long)all[i].hidden_size, (long long)all[i].of.batch, all[i].of.samples,
-            (int)all[i].of.masked, (int)all[i].of.cut, all[i].full.p10, all[i].full.median,
-            all[i].full.p90, all[i].screened.p10, all[i].screened.median, all[i].screened.p90,
-            all[i].prepared, i + 1 < all.size() ? "," : "");
+            (long long)results[i].hidden_size, (long long)results[i].shape.batch,
+            results[i].shape.samples, (int)results[i].shape.masked, (int)results[i].shape.truncated,
+            results[i].full.p10, results[i].full.median, results[i].full.p90,
+            results[i].screened.p10, results[i].screened.median, results[i].screened.p90,
+            results[i].prepare_us, i + 1 < results.size() ? "," : "");
     fprintf(file, " ]}\n");
     fclose(file);
 }
@@ -197,64 +201,64 @@ int main(int argc, char **argv)
 {
     const char *json = nullptr, *commit = "unknown";
     std::vector<int64_t> sizes;
-    bool only_cut = false;
+    bool only_truncated = false;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
             json = argv[++i];
         else if (strcmp(argv[i], "--commit") == 0 && i + 1 < argc)
             commit = argv[++i];
-        else if (strcmp(argv[i], "--cut") == 0)
-            only_cut = true;
+        else if (strcmp(argv[i], "--truncated") == 0)
+            only_truncated = true;
         else if (atoll(argv[i]) >= 64 && atoll(argv[i]) <= MAX_HIDDEN)
             sizes.push_back(atoll(argv[i]));
         else
-            die("usage: bench_screen [--json FILE] [--commit TEXT] [--cut] [D ...]");
+            die("usage: bench_screen [--json FILE] [--commit TEXT] [--truncated] [D ...]");
     }
     if (sizes.empty())
         sizes = {4096, 2048, 8192};
-    const int64_t most = *std::max_element(sizes.begin(), sizes.end());
+    const int64_t hidden_max = *std::max_element(sizes.begin(), sizes.end());
     cudaDeviceProp gpu;
     char driver[64];
-    machine m = {};
-    std::vector<measured> all;
-    setenv("GUMBEL_RUNGS", "screen", 1); /* also where the full pass is faster */
-    m.rows = open_rows(MAX_BATCH, most);
+    bench_data m = {};
+    std::vector<measurement> results;
+    setenv("GUMBEL_RUNGS", "screen", 0); /* the screen, even if the full pass is faster */
+    m.rows = open_rows(MAX_BATCH, hidden_max);
     CHECKED(cudaGetDeviceProperties, &gpu, 0);
     find_driver(driver, sizeof driver);
-    m.weight = allocate<__nv_bfloat16>(VOCAB * most);
-    m.hidden = allocate<__nv_bfloat16>(MAX_BATCH * most);
-    m.screen.bytes = size_t(VOCAB) * size_t(most + 256) + (1 << 20);
+    m.weight = allocate<__nv_bfloat16>(VOCAB * hidden_max);
+    m.hidden = allocate<__nv_bfloat16>(MAX_BATCH * hidden_max);
+    m.screen.bytes = size_t(VOCAB) * size_t(hidden_max + 256) + (1 << 20);
     m.screen.data = allocate<char>(m.screen.bytes);
-    make_random(m.hidden, MAX_BATCH * most, 1, 1);
+    make_random(m.hidden, MAX_BATCH * hidden_max, 1, 1);
     m.masks = make_masks();
     m.top_k = copy_in(std::vector<int32_t>{50});
     m.top_p = copy_in(std::vector<float>{0.95f});
-    /* Room for stored logits and the flags of those that may win. */
+    /* Truncated rows also need memory for logits and for flags of those that may win. */
     m.rows.workspace_bytes += MAX_BATCH * VOCAB * sizeof(float) + (8 << 20);
     CHECKED(cudaFree, m.rows.workspace);
     m.rows.workspace = allocate<char>(m.rows.workspace_bytes);
-    printf("question: what does a draw by a screen take beside the full pass?\n");
-    printf("machine: %s, driver %s, V = %lld; microseconds behind a norm, p10 / median / p90\n\n",
+    printf("question: how long does a draw with a screen take, compared with the full pass?\n");
+    printf("machine: %s, driver %s, V = %lld; microseconds after a norm, p10 / median / p90\n\n",
            gpu.name, driver, (long long)VOCAB);
-    printf("%5s %4s %2s %4s %3s %27s %27s %7s %9s %9s\n", "D", "B", "S", "mask", "cut", "full",
+    printf("%5s %4s %2s %4s %5s %27s %27s %7s %9s %9s\n", "D", "B", "S", "mask", "trunc", "full",
            "screened", "ratio", "prepare", "differing");
     for (int64_t size : sizes) {
         make_random(m.weight, size_t(VOCAB * size), 3, 2.5f / sqrtf(float(size)));
-        const double prepared = prepare_screen(m, size);
-        for (const shape &of : SHAPES) {
-            if (only_cut && !of.cut)
+        const double prepare_us = prepare_screen(m, size);
+        for (const draw_shape &shape : SHAPES) {
+            if (only_truncated && !shape.truncated)
                 continue;
-            const measured f = measure_draws(m, size, of, prepared);
-            printf("%5lld %4lld %2d %4d %3d %9.1f%9.1f%9.1f %9.1f%9.1f%9.1f %7.3f %9.0f %9d\n",
-                   (long long)size, (long long)of.batch, of.samples, (int)of.masked, (int)of.cut,
-                   f.full.p10, f.full.median, f.full.p90, f.screened.p10, f.screened.median,
-                   f.screened.p90, f.ratio, f.prepared, f.differing);
+            const measurement r = measure_draws(m, size, shape, prepare_us);
+            printf("%5lld %4lld %2d %4d %5d %9.1f%9.1f%9.1f %9.1f%9.1f%9.1f %7.3f %9.0f %9d\n",
+                   (long long)size, (long long)shape.batch, shape.samples, (int)shape.masked,
+                   (int)shape.truncated, r.full.p10, r.full.median, r.full.p90, r.screened.p10,
+                   r.screened.median, r.screened.p90, r.ratio, r.prepare_us, r.differing);
             fflush(stdout);
-            all.push_back(f);
+            results.push_back(r);
         }
     }
     if (json)
-        write_all(json, commit, gpu.name, driver, all);
+        write_json(json, commit, gpu.name, driver, results);
     gumbel_close(m.rows.gpu);
     return 0;
 }

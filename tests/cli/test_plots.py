@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tracked plots in docs/plots/ and the tables of the pages show the results in bench/results/,
-whose files have one line a point; these checks need no matplotlib."""
+"""The plots in docs/plots/ and the tables in documents show the results in bench/results/, whose
+files have one line per point. Matplotlib is not required."""
 
 import json
 import pathlib
@@ -16,7 +16,18 @@ sys.path.insert(0, str(ROOT / "bench"))
 import result_lines  # noqa: E402
 
 
-def check(root):
+def copy_tree(test, *paths):
+    """A temporary folder with copies of these folders and files; removed after the test."""
+    folder = tempfile.TemporaryDirectory()
+    test.addCleanup(folder.cleanup)
+    root = pathlib.Path(folder.name)
+    for path in paths:
+        copy = shutil.copytree if (ROOT / path).is_dir() else shutil.copy
+        copy(ROOT / path, root / path)
+    return root
+
+
+def check_plots(root):
     """(exit code, lines of faults) of bench/plot.py --check in a tree."""
     done = subprocess.run([sys.executable, root / "bench" / "plot.py", "--check"],
                           capture_output=True, text=True)
@@ -30,20 +41,14 @@ class Tables(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_tables_appear_with_their_result_files(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        root = pathlib.Path(folder.name)
-        for part in ("bench/results", "docs", "findings", "src/cuda/plan"):
-            shutil.copytree(ROOT / part, root / part)
-        for file in ("bench/tables.py", "bench/headlines.py", "bench/vllm_tables.py", "README.md"):
-            shutil.copy(ROOT / file, root / file)
+        root = copy_tree(self, "bench", "docs", "findings", "src/cuda/plan", "README.md")
         for old in root.glob("bench/results/cuda-*-transformers.json"):
             old.unlink()
         page = root / "docs" / "performance" / "engines.md"
         tables = [sys.executable, root / "bench" / "tables.py"]
         subprocess.run(tables, check=True)
         self.assertNotIn("| Qwen3-1.7B |", page.read_text())
-        self.assertNotIn("transformers", self.headlines(root))
+        self.assertNotIn("transformers", self.read_headlines(root))
         point = {"model": "Qwen3-1.7B", "batch": 64, "request": "plain", "way": "generate",
                  "stock": {"median_us": 8000}, "fused": {"median_us": 6000},
                  "fused_vs_stock": 0.75}
@@ -61,16 +66,11 @@ class Tables(unittest.TestCase):
         subprocess.run([*tables, "--check"], check=True)
 
     @staticmethod
-    def headlines(root):
+    def read_headlines(root):
         return (root / "README.md").read_text().partition("<!-- table headline -->")[2]
 
     def test_tables_of_vllm(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        root = pathlib.Path(folder.name)
-        for part in ("bench", "docs", "findings", "src/cuda/plan"):
-            shutil.copytree(ROOT / part, root / part)
-        shutil.copy(ROOT / "README.md", root / "README.md")
+        root = copy_tree(self, "bench", "docs", "findings", "src/cuda/plan", "README.md")
         for old in root.glob("bench/results/cuda-*-vllm.json"):
             old.unlink()
         place = {"model": "Qwen3-8B", "dtype": "bfloat16", "tensor_parallel": 2, "runner": "V2",
@@ -99,11 +99,7 @@ class Tables(unittest.TestCase):
             self.assertIn(line, text)
 
     def test_edited_tables_are_detected(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        root = pathlib.Path(folder.name)
-        for part in ("bench", "docs", "findings", "src/cuda/plan"):
-            shutil.copytree(ROOT / part, root / part)
+        root = copy_tree(self, "bench", "docs", "findings", "src/cuda/plan")
         text = (ROOT / "README.md").read_text()
         self.assertIn("5.5 times as fast", text)
         (root / "README.md").write_text(text.replace("5.5 times as fast", "9.5 times as fast"))
@@ -127,32 +123,26 @@ class Readme(unittest.TestCase):
         for page in pages:
             for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
                 if not link.startswith(("http:", "https:")):
-                    target, _, place = link.partition("#")
+                    target, _, anchor = link.partition("#")
                     path = page.parent / target if target else page
                     self.assertTrue(path.exists(), f"{page}: {link}")
-                    if place and path.suffix == ".md":
-                        self.assertIn(place, self.places(path), f"{page}: {link}")
+                    if anchor and path.suffix == ".md":
+                        self.assertIn(anchor, self.list_anchors(path), f"{page}: {link}")
 
     @staticmethod
-    def places(page):
+    def list_anchors(page):
         """The anchors that GitHub gives the headings of a page."""
-        heads = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
-        return [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads]
+        headings = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+        return [re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings]
 
 
 class Plots(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = pathlib.Path(folder.name)
-        shutil.copytree(ROOT / "bench" / "results", self.root / "bench" / "results")
-        for script in ("plot.py", "headlines.py"):
-            shutil.copy(ROOT / "bench" / script, self.root / "bench")
-        shutil.copytree(ROOT / "docs", self.root / "docs")
+        self.root = copy_tree(self, "bench", "docs")
 
     def test_tracked_plots_are_current(self):
-        self.assertEqual(check(ROOT), (0, []))
-        self.assertEqual(check(self.root), (0, []))
+        self.assertEqual(check_plots(ROOT), (0, []))
+        self.assertEqual(check_plots(self.root), (0, []))
 
     def test_faults_are_reported(self):
         plots, results = self.root / "docs" / "plots", self.root / "bench" / "results"
@@ -161,7 +151,7 @@ class Plots(unittest.TestCase):
         (plots / "overview.svg").unlink()
         (plots / "without-results.svg").write_text("<svg/>")
         (results / "another-question.json").write_text('{"question": "none of a product"}')
-        code, faults = check(self.root)
+        code, faults = check_plots(self.root)
         self.assertEqual(code, 1)
         names = [fault.partition(":")[0] for fault in faults]
         self.assertEqual(sorted(names), ["cuda-h200-time.svg", "overview.svg",
@@ -170,7 +160,7 @@ class Plots(unittest.TestCase):
     def test_layout_does_not_change_a_plot(self):
         file = self.root / "bench" / "results" / "cuda-h200.json"
         file.write_text(json.dumps(json.loads(file.read_text()), indent=2))
-        self.assertEqual(check(self.root), (0, []))
+        self.assertEqual(check_plots(self.root), (0, []))
 
 
 class Results(unittest.TestCase):

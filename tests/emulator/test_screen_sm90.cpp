@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The draw by a screen on Hopper, from source on a CPU, its threads in a random order, against the
-// full pass, bit by bit; only calls built for that purpose may fall back to the full pass.
+// Compares draws with a screen on Hopper with draws of the full pass, bit by bit. The kernels'
+// source runs on a CPU, with threads in a random order. Only calls with a NaN, short lists or many
+// draws may fall back to the full pass.
 #include "launch_screen.h"
 #include "launch_sm90.h"
 
@@ -17,12 +18,12 @@ extern "C" {
 namespace
 {
 
-struct counts {
-    int drawn, left;
+struct draw_counts {
+    int by_screen, by_full_pass;
     int64_t rows, listed;
 };
 
-problem_plan plan_of(int index, uint64_t *random)
+problem_plan make_plan(int index, uint64_t *random)
 {
     static const int64_t batches[] = {3, 1, 4, 8, 13, 16, 30, 5, 64, 9};
     problem_plan plan = {};
@@ -42,16 +43,16 @@ problem_plan plan_of(int index, uint64_t *random)
     return plan;
 }
 
-/* Makes the logits of one row NaN, and those of one token in every row. */
-void spoil(problem *generated, bool token)
+/* Sets a weight of one token to NaN, or a hidden element of one row. */
+void set_nan(problem *generated, bool token)
 {
     const gumbel_tensor *t = token ? &generated->head.weight : &generated->head.hidden;
     void *data = token ? generated->weight : generated->hidden;
     dtype_store_nan(data, t->dtype, t->rows / 2 * (t->stride ? t->stride : t->cols) + 7);
 }
 
-/* A mask of all rows that allows few tokens, half of them, or none; and a bias with the same effect
- * in the full pass. */
+/* A mask of all rows that allows few tokens, half of them, or none, and a bias with the same
+ * effect, which the full pass receives instead. */
 struct token_mask {
     std::vector<uint32_t> words;
     std::vector<float> bias;
@@ -71,68 +72,69 @@ struct token_mask {
     }
 };
 
-bool passes(int index, counts *all)
+bool run_problem(int index, draw_counts *counts)
 {
     uint64_t random = (uint64_t)index;
     char what[400];
-    problem_plan plan = plan_of(index, &random);
+    problem_plan plan = make_plan(index, &random);
     problem *generated = problem_make(&plan);
-    const bool is_spoilt = one_in(&random, 6), is_short = one_in(&random, 6);
-    if (is_spoilt)
-        spoil(generated, one_in(&random, 2));
+    const bool has_nan = one_in(&random, 6), short_lists = one_in(&random, 6);
+    if (has_nan)
+        set_nan(generated, one_in(&random, 2));
     const int ctas = 1 + (int)random_below(&random, 5), width = cuda_sm90_width_for(plan.batch);
-    const bool is_masked = !is_spoilt && one_in(&random, 2);
+    const bool is_masked = !has_nan && one_in(&random, 2);
     snprintf(what, sizeof what, "problem %d, %d CTAs%s%s: %s", index, ctas,
-             is_short ? ", short lists" : "", is_masked ? ", masked" : "", problem_describe(&plan));
+             short_lists ? ", short lists" : "", is_masked ? ", masked" : "",
+             problem_describe(&plan));
     outcome *full = outcome_make(plan.batch, plan.samples),
             *ours = outcome_make(plan.batch, plan.samples);
-    uint64_t *floors = (uint64_t *)poisoned_workspace((size_t)(plan.batch * plan.samples) *
-                                                      CUDA_THRESHOLD_WORDS * sizeof *floors);
+    uint64_t *thresholds = (uint64_t *)poisoned_workspace(
+        (size_t)(plan.batch * plan.samples) * CUDA_THRESHOLD_WORDS * sizeof *thresholds);
     const token_mask mask(plan, &random);
     gumbel_head head = generated->head;
     if (is_masked)
         head.bias = tensor_of(mask.bias.data(), GUMBEL_FLOAT32, 1, plan.vocab, 0);
-    emulated_launch own =
+    emulated_launch launch =
         emulated_launch_of(head, generated->sampling, false, width, 2, &random, what);
-    void *screen = emulate_making(own.params.problem.weight, is_short ? 1 : GUMBEL_SCREEN_LIST_MAX,
-                                  &random, what);
-    own.params.row_thresholds = floors;
-    own.params.tag = 1 + 3 * (uint64_t)index;
+    void *screen = emulate_prepare_screen(launch.params.problem.weight,
+                                          short_lists ? 1 : GUMBEL_SCREEN_LIST_MAX, &random, what);
+    launch.params.row_thresholds = thresholds;
+    launch.params.tag = 1 + 3 * (uint64_t)index;
     outcome_poison(full);
-    own.params.output = full->output;
-    own.params.output.lse = own.params.output.logprobs = NULL;
+    launch.params.output = full->output;
+    launch.params.output.lse = launch.params.output.logprobs = NULL;
     gumbel_summary *summaries = (gumbel_summary *)poisoned_workspace(
-        (size_t)(own.params.splits * plan.batch * plan.samples) * sizeof *summaries);
-    own.params.summaries = summaries;
-    emulate_fused(own);
-    emulate_finish(own);
+        (size_t)(launch.params.splits * plan.batch * plan.samples) * sizeof *summaries);
+    launch.params.summaries = summaries;
+    emulate_fused(launch);
+    emulate_finish(launch);
     outcome_poison(ours);
-    own.params.output = ours->output;
-    own.params.output.lse = own.params.output.logprobs = NULL;
-    own.params.tag++;
-    own.params.problem.screen = screen;
-    own.params.problem.bias = {};
+    launch.params.output = ours->output;
+    launch.params.output.lse = launch.params.output.logprobs = NULL;
+    launch.params.tag++;
+    launch.params.problem.screen = screen;
+    launch.params.problem.bias = {};
     if (is_masked) {
-        own.params.problem.features |= GUMBEL_FEATURE_MASK;
-        own.params.problem.transforms.mask = {(const int32_t *)mask.words.data(), 0};
+        launch.params.problem.features |= GUMBEL_FEATURE_MASK;
+        launch.params.problem.transforms.mask = {(const int32_t *)mask.words.data(), 0};
     }
     int64_t listed = 0;
-    const bool again = emulate_screen(own.params, ctas, &random, what, &listed);
+    const bool fell_back = emulate_screen(launch.params, ctas, &random, what, &listed);
     bool good = true;
-    /* With few tiles and many rows, more tokens may pass than lists hold. */
-    if (again && !is_spoilt && !is_short && plan.batch * plan.samples < 30) {
-        printf("%s: it is left to the full pass\n", what);
+    /* With few tiles and many draws, more tokens may pass the filter than lists hold. */
+    if (fell_back && !has_nan && !short_lists && plan.batch * plan.samples < 30) {
+        printf("%s: the call fell back to the full pass\n", what);
         good = false;
     }
-    all->left += again;
-    all->drawn += !again;
+    counts->by_full_pass += fell_back;
+    counts->by_screen += !fell_back;
     good &= outcome_same(full, 0, ours, (outcome_parts)(OUTCOME_TOKENS | OUTCOME_SCORES), what);
-    if (!again) {
-        all->rows += plan.batch * plan.samples;
-        all->listed += listed;
+    if (!fell_back) {
+        counts->rows += plan.batch * plan.samples;
+        counts->listed += listed;
     }
     free(summaries);
-    free(floors);
+    free(thresholds);
     free(screen);
     outcome_free(full);
     outcome_free(ours);
@@ -142,12 +144,13 @@ bool passes(int index, counts *all)
 
 } // namespace
 
-/* usage: test_screen_sm90 [FIRST [COUNT]], problems by number */
+/* usage: test_screen_sm90 [FIRST_PROBLEM [COUNT]] */
 int main(int argc, char **argv)
 {
-    counts all = {};
-    int failed = run_problems(argc, argv, 40, 700, [&](int i) { return passes(i, &all); });
-    printf("%d drawn, %d left to the full pass, %.1f candidates a draw\n", all.drawn, all.left,
-           all.rows ? (double)all.listed / (double)all.rows : 0.0);
+    draw_counts counts = {};
+    int failed = run_problems(argc, argv, 40, 700, [&](int i) { return run_problem(i, &counts); });
+    printf("%d calls with the screen, %d by the full pass, %.1f candidates a draw\n",
+           counts.by_screen, counts.by_full_pass,
+           counts.rows ? (double)counts.listed / (double)counts.rows : 0.0);
     return failed != 0;
 }

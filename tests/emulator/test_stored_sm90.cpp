@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tests the logits that the Hopper kernel stores if it does not draw:
-// - logits agree with loops in double, and bit by bit with a second launch in another thread order,
-//   perhaps by a kernel of another width, that stores no maxima;
+// - logits agree with sums in double, and bit by bit with a second launch, which stores no maxima,
+//   has another thread order and may have another kernel width;
 // - the maxima of tiles are exact;
 // - with bounds for truncated rows, every subtile that can affect an output is stored.
 #include "launch_sm90.h"
@@ -35,7 +35,7 @@ struct test_problem {
 
 /* ------------------------------------------------------------------------------- a problem ---- */
 
-problem_plan plan_of(int index, uint64_t *random)
+problem_plan make_plan(int index, uint64_t *random)
 {
     static const int64_t batches[] = {1, 16, 27, 64, 100, 256, 5, 300, 33, 130, 9, 65};
     static const gumbel_dtype biases[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
@@ -57,7 +57,7 @@ problem_plan plan_of(int index, uint64_t *random)
 }
 
 /* Sets a token's bias to +inf, -inf, NaN or a negative NaN, for kinds 0..3. */
-void spoil_bias(test_problem *test, int64_t token, int kind)
+void set_special_bias(test_problem *test, int64_t token, int kind)
 {
     static const uint32_t single[4] = {0x7f800000, 0xff800000, 0x7fc00000, 0xffc00000};
     static const uint16_t half[4] = {0x7c00, 0xfc00, 0x7e00, 0xfe00};
@@ -71,9 +71,9 @@ void spoil_bias(test_problem *test, int64_t token, int kind)
     test->bias[(size_t)token] = values[kind];
 }
 
-/* At random: sets a hidden element of one row to NaN, the biases of the first tile to -inf, and a
- * few other biases to values that are not finite. */
-void spoil(test_problem *test)
+/* One time in four, sets a hidden element of one row to NaN. If there is a bias, sets five random
+ * elements of it to values that are not finite, and half of the time the first tile to -inf. */
+void set_special_values(test_problem *test)
 {
     const problem_plan *plan = &test->generated->plan;
     if (one_in(&test->random, 4)) {
@@ -85,36 +85,38 @@ void spoil(test_problem *test)
         return;
     int64_t empty = one_in(&test->random, 2) ? CUDA_SM90_TILE : 0;
     for (int64_t i = 0; i < empty; i++)
-        spoil_bias(test, i, 1);
+        set_special_bias(test, i, 1);
     for (int few = 0; few < 5; few++)
-        spoil_bias(test, random_below(&test->random, (uint32_t)plan->vocab),
-                   (int)random_below(&test->random, 4));
+        set_special_bias(test, random_below(&test->random, (uint32_t)plan->vocab),
+                         (int)random_below(&test->random, 4));
 }
 
-std::vector<double> widened(const void *data, gumbel_dtype dtype, int64_t count)
+std::vector<double> widen_to_double(const void *data, gumbel_dtype dtype, int64_t count)
 {
-    std::vector<double> wide((size_t)count);
+    std::vector<double> values((size_t)count);
     for (int64_t i = 0; data && i < count; i++)
-        wide[(size_t)i] = (double)dtype_load(data, dtype, i);
-    return wide;
+        values[(size_t)i] = (double)dtype_load(data, dtype, i);
+    return values;
 }
 
-test_problem make(int index)
+test_problem make_test(int index)
 {
     test_problem test = {};
     test.random = (uint64_t)index;
-    problem_plan plan = plan_of(index, &test.random);
+    problem_plan plan = make_plan(index, &test.random);
     test.generated = problem_make(&plan);
-    test.weight = widened(test.generated->weight, plan.weight_dtype, plan.vocab * plan.hidden_size);
-    test.hidden = widened(test.generated->hidden, plan.hidden_dtype, plan.batch * plan.hidden_size);
-    test.bias = widened(test.generated->bias, plan.bias_dtype, plan.vocab);
+    test.weight =
+        widen_to_double(test.generated->weight, plan.weight_dtype, plan.vocab * plan.hidden_size);
+    test.hidden =
+        widen_to_double(test.generated->hidden, plan.hidden_dtype, plan.batch * plan.hidden_size);
+    test.bias = widen_to_double(test.generated->bias, plan.bias_dtype, plan.vocab);
     test.tokens = plan.vocab;
     if (plan.vocab_size && plan.vocab_size - plan.first_token < plan.vocab)
         test.tokens = plan.vocab_size - plan.first_token;
     test.ctas = 1 + (int)random_below(&test.random, 4);
     snprintf(test.what, sizeof test.what, "problem %d, %d CTAs: %s", index, test.ctas,
              problem_describe(&plan));
-    spoil(&test);
+    set_special_values(&test);
     return test;
 }
 
@@ -122,28 +124,29 @@ test_problem make(int index)
 void store_emulated(test_problem *test, table *logits, table *maxima)
 {
     const problem_plan *plan = &test->generated->plan;
-    int64_t most = cuda_sm90_max_rows(plan->samples);
-    for (int64_t first = 0; first < plan->batch; first += most) {
-        int64_t rows = plan->batch - first < most ? plan->batch - first : most;
+    int64_t launch_rows_max = cuda_sm90_max_rows(plan->samples);
+    for (int64_t first = 0; first < plan->batch; first += launch_rows_max) {
+        int64_t rows =
+            plan->batch - first < launch_rows_max ? plan->batch - first : launch_rows_max;
         gumbel_head head;
         gumbel_sampling sampling;
         problem_rows(test->generated, first, rows, &head, &sampling);
         int width = emulated_width(rows, plan->samples, &test->random);
-        emulated_launch own = emulated_launch_of(head, sampling, one_in(&test->random, 2), width,
-                                                 test->ctas, &test->random, test->what);
-        cuda_params *p = &own.params;
+        emulated_launch launch = emulated_launch_of(head, sampling, one_in(&test->random, 2), width,
+                                                    test->ctas, &test->random, test->what);
+        cuda_params *p = &launch.params;
         p->logits_out = logits->row(first);
         p->logits_out_stride = logits->stride;
         p->block_maxima = maxima ? maxima->row(first) : NULL;
         p->block_maxima_stride = maxima ? maxima->stride : 0;
-        emulate_fused(own);
+        emulate_fused(launch);
     }
 }
 
 /* ---------------------------------------------------------------------------- comparison ---- */
 
-/* Whether a logit equals the sum of its terms, up to one float32 rounding per term. */
-bool is_logit(const test_problem &test, int64_t row, int64_t token, double logit)
+/* Whether a logit equals its sum in double, up to one float32 rounding per term. */
+bool logit_agrees(const test_problem &test, int64_t row, int64_t token, double logit)
 {
     size_t size = (size_t)test.generated->plan.hidden_size;
     const double *w = test.weight.data() + (size_t)token * size;
@@ -160,29 +163,28 @@ bool logits_agree(const test_problem &test, table *logits)
 {
     for (int64_t b = 0; b <= logits->rows; b++)
         for (int64_t i = 0; i < logits->stride; i++) {
-            bool counts = b < logits->rows && i < test.tokens;
+            bool valid = b < logits->rows && i < test.tokens;
             double logit = (double)logits->row(b)[i];
-            if (counts ? is_logit(test, b, i, logit) : logits->poisoned(b, i))
+            if (valid ? logit_agrees(test, b, i, logit) : logits->poisoned(b, i))
                 continue;
             printf("%s: row %d, token %d%s: logit %a\n", test.what, (int)b, (int)i,
-                   counts ? "" : ", which does not count", logit);
+                   valid ? "" : ", which does not count", logit);
             return false;
         }
     return true;
 }
 
-/* The largest stored logit of tile `at` of a row, or of subtile `at` if `size` is that of a
- * subtile; NaN if one is NaN. */
+/* The largest stored logit of a row's block `at` of `size` tokens; NaN if one is NaN. */
 float find_maximum(const test_problem &test, table *logits, int64_t row, int64_t at,
                    int64_t size = CUDA_SM90_TILE)
 {
-    float peak = -INFINITY;
+    float maximum = -INFINITY;
     for (int64_t i = at * size; i < (at + 1) * size && i < test.tokens; i++) {
         float logit = logits->row(row)[i];
-        if (!(logit <= peak) && !std::isnan(peak))
-            peak = logit;
+        if (!(logit <= maximum) && !std::isnan(maximum))
+            maximum = logit;
     }
-    return peak;
+    return maximum;
 }
 
 bool block_maxima_agree(const test_problem &test, table *logits, table *maxima)
@@ -190,13 +192,13 @@ bool block_maxima_agree(const test_problem &test, table *logits, table *maxima)
     int64_t tiles = (test.tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE;
     for (int64_t b = 0; b <= maxima->rows; b++)
         for (int64_t t = 0; t < maxima->stride; t++) {
-            bool counts = b < maxima->rows && t < tiles;
-            float peak = maxima->row(b)[t],
-                  expected = counts ? find_maximum(test, logits, b, t) : 0.0f;
-            if (counts ? same((double)peak, (double)expected) : maxima->poisoned(b, t))
+            bool valid = b < maxima->rows && t < tiles;
+            float maximum = maxima->row(b)[t],
+                  expected = valid ? find_maximum(test, logits, b, t) : 0.0f;
+            if (valid ? same((double)maximum, (double)expected) : maxima->poisoned(b, t))
                 continue;
-            printf("%s: row %d, tile %d of %d: peak %a, not %a\n", test.what, (int)b, (int)t,
-                   (int)tiles, (double)peak, (double)expected);
+            printf("%s: row %d, tile %d of %d: maximum %a, not %a\n", test.what, (int)b, (int)t,
+                   (int)tiles, (double)maximum, (double)expected);
             return false;
         }
     return true;
@@ -204,34 +206,34 @@ bool block_maxima_agree(const test_problem &test, table *logits, table *maxima)
 
 /* ------------------------------------------------------------------- storing with bounds ---- */
 
-/* A temperature so high that any two logits may be equal after division by it. */
-constexpr float kMuch = 1e25f;
+/* A temperature past kScaleMax (required_tokens.cuh): the kernel bounds no row that has it. */
+constexpr float kUnboundedTemperature = 1e25f;
 
-/* Value of unwritten bytes. */
+/* Initial value of stored_subtiles; bytes of rows past the batch must keep it. */
 constexpr uint8_t kUntouched = 0xa5;
 
-/* Rows of a tile in stored_subtiles: the batch, rounded up to 32. */
-size_t row_places(int64_t batch) { return (size_t)(batch + 31) / 32 * 32; }
+/* Bytes of a tile in stored_subtiles: one per row, rounded up to 32 rows. */
+size_t padded_rows(int64_t batch) { return (size_t)(batch + 31) / 32 * 32; }
 
-/* Truncation, mask and history of the rows, and the arrays that the launch's CTAs share. */
-struct bounded {
-    std::vector<int32_t> top_k, mask; /* [B]; [B][words], or none */
+/* Truncation, mask and history of the rows, and the arrays that the CTAs of a launch share. */
+struct bounded_rows {
+    std::vector<int32_t> top_k, mask; /* [B]; [B][words], or empty */
     std::vector<float> min_p, temperature;
     int num_top;
     int64_t words;                        /* of a row's mask, and of its history */
-    std::vector<uint32_t> prompt, output; /* [B][words], or none */
+    std::vector<uint32_t> prompt, output; /* [B][words], or empty */
     std::vector<uint8_t> stored_subtiles;
     std::vector<uint64_t> thresholds;
 };
 
-bounded make_bounded(test_problem *test, int64_t tiles)
+bounded_rows make_bounded_rows(test_problem *test, int64_t tiles)
 {
-    static const int32_t counts[] = {0, 1, 1, 2, 3, 300};
-    static const float least[] = {0.0f, 0.0f, 0.05f, 0.9f, 1.0f},
-                       temperatures[] = {1.0f, 0.0f, 0.7f, kMuch};
+    static const int32_t top_ks[] = {0, 1, 1, 2, 3, 300};
+    static const float min_ps[] = {0.0f, 0.0f, 0.05f, 0.9f, 1.0f},
+                       temperatures[] = {1.0f, 0.0f, 0.7f, kUnboundedTemperature};
     const problem_plan *plan = &test->generated->plan;
     uint64_t *random = &test->random;
-    bounded rows = {};
+    bounded_rows rows = {};
     size_t batch = (size_t)plan->batch;
     rows.num_top = one_in(random, 3) ? 1 + (int)random_below(random, 3) : 0;
     rows.words = (plan->first_token + plan->vocab + 31) / 32;
@@ -248,31 +250,33 @@ bounded make_bounded(test_problem *test, int64_t tiles)
     for (int32_t &word : rows.mask)
         word = one_in(random, 9) ? 0 : (int32_t)(random_bits(random) | random_bits(random));
     for (size_t b = 0; b < batch; b++) {
-        rows.top_k.push_back(counts[random_below(random, 6)]);
-        rows.min_p.push_back(least[random_below(random, 5)]);
+        rows.top_k.push_back(top_ks[random_below(random, 6)]);
+        rows.min_p.push_back(min_ps[random_below(random, 5)]);
         rows.temperature.push_back(temperatures[random_below(random, 4)]);
     }
-    rows.stored_subtiles.assign((size_t)tiles * row_places((int64_t)batch), kUntouched);
+    rows.stored_subtiles.assign((size_t)tiles * padded_rows((int64_t)batch), kUntouched);
     rows.thresholds.resize(batch * CUDA_THRESHOLD_WORDS);
     memset(rows.thresholds.data(), 0xff, rows.thresholds.size() * sizeof rows.thresholds[0]);
     return rows;
 }
 
-constexpr uint64_t kTag = 0xa5a5a5a5a4;
+constexpr uint64_t kLaunchTag = 0xa5a5a5a5a4;
 
 /* Number of rows whose bounds one CTA raises. */
 constexpr int64_t kRowsPerBoundCta = 2;
 
-/* Stores bounds that no logit reaches, as an earlier replay could: the launch must ignore them. */
-void leave_bounds(bounded *rows, int64_t ctas)
+/* Stores bounds that no logit reaches, as an earlier replay could, with the tag of this launch:
+ * the launch must clear them before it reads any. */
+void store_stale_bounds(bounded_rows *rows, int64_t ctas)
 {
     constexpr uint64_t largest = 0xff7fff; /* FLT_MAX as a threshold */
     for (int64_t b = 0; b < std::min((int64_t)rows->top_k.size(), ctas * kRowsPerBoundCta); b++)
-        rows->thresholds[(size_t)b * CUDA_THRESHOLD_WORDS] = kTag << 24 | largest;
+        rows->thresholds[(size_t)b * CUDA_THRESHOLD_WORDS] = kLaunchTag << 24 | largest;
 }
 
-/* Emulates a launch that stores only subtiles that reach their row's bound. */
-void store_bounded(test_problem *test, bounded *rows, table *logits, table *maxima, table *unseen)
+/* Emulates a launch that stores only the subtiles whose maximum reaches the bound of its row. */
+void store_with_bounds(test_problem *test, bounded_rows *rows, table *logits, table *maxima,
+                       table *unseen)
 {
     static const float presence = 0.5f;
     gumbel_head head;
@@ -281,9 +285,9 @@ void store_bounded(test_problem *test, bounded *rows, table *logits, table *maxi
     int width = emulated_width(test->generated->plan.batch, 1, &test->random);
     while (!CUDA_SM90_HAS_BOUNDS(cuda_sm90_widths[width]))
         width--;
-    emulated_launch own =
+    emulated_launch launch =
         emulated_launch_of(head, sampling, false, width, test->ctas, &test->random, test->what);
-    cuda_params *p = &own.params;
+    cuda_params *p = &launch.params;
     gumbel_problem *q = &p->problem;
     q->features = GUMBEL_FEATURE_TRUNCATION | (rows->num_top ? GUMBEL_FEATURE_TOP : 0) |
                   (rows->mask.empty() ? 0 : GUMBEL_FEATURE_MASK) |
@@ -301,11 +305,11 @@ void store_bounded(test_problem *test, bounded *rows, table *logits, table *maxi
     p->logits_out_stride = logits->stride;
     p->block_maxima = maxima->row(0);
     p->block_maxima_stride = maxima->stride;
-    p->tag = kTag;
+    p->tag = kLaunchTag;
     p->row_thresholds = rows->thresholds.data();
     p->stored_subtiles = rows->stored_subtiles.data();
     p->unseen_block_maxima = rows->prompt.empty() ? NULL : unseen->row(0);
-    emulate_fused(own);
+    emulate_fused(launch);
 }
 
 /* Sets logits to -inf where drops(row, word, bit) holds, and recomputes the maxima. */
@@ -321,46 +325,46 @@ template <class F> void drop_logits(const test_problem &test, table *logits, tab
     }
 }
 
-/* Returns the value below which no logit of row b can affect an output. If the outputs require
- * `count` tokens, the value is the count-th largest block maximum. With min_p and no top_k, the
- * value is at most the smallest logit that min_p keeps. Returns -inf if every logit may matter. */
-double find_required_maximum(const test_problem &test, const bounded &rows,
-                             std::vector<float> maxima, size_t b)
+/* Returns a value such that no smaller logit of row b can affect an output; -inf if each can. If
+ * the outputs require `count` tokens, that is the count-th largest block maximum; with min_p and no
+ * top_k, at most the smallest logit that min_p keeps. */
+double find_smallest_required_logit(const test_problem &test, const bounded_rows &rows,
+                                    std::vector<float> maxima, size_t b)
 {
     const problem_plan *plan = &test.generated->plan;
     bool greedy = rows.temperature[b] == 0.0f;
     int32_t k = greedy ? 1 : rows.top_k[b];
     int32_t count = rows.num_top ? std::max(k, rows.num_top) : k;
-    double least = INFINITY, scale = plan->scale != 0.0f ? (double)plan->scale : 1.0;
-    bool by_min_p = !greedy && rows.min_p[b] > 0.0f;
-    if (scale < 0.0 || k > CUDA_TRUNCATED_TOP_MAX || (k == 0 && !by_min_p) ||
-        (size_t)count > maxima.size() || rows.temperature[b] == kMuch)
+    double smallest = INFINITY, scale = plan->scale != 0.0f ? (double)plan->scale : 1.0;
+    bool uses_min_p = !greedy && rows.min_p[b] > 0.0f;
+    if (scale < 0.0 || k > CUDA_TRUNCATED_TOP_MAX || (k == 0 && !uses_min_p) ||
+        (size_t)count > maxima.size() || rows.temperature[b] == kUnboundedTemperature)
         return -INFINITY;
     std::sort(maxima.begin(), maxima.end(), [](float x, float y) {
         return std::isnan(x) ? !std::isnan(y) : x > y; /* NaN is the largest */
     });
     if (count > 0)
-        least = (double)maxima[(size_t)count - 1];
-    if (by_min_p && k == 0)
-        least = std::min(least, (double)maxima[0] + log((double)rows.min_p[b]) *
-                                                        (double)rows.temperature[b] / scale);
-    return least;
+        smallest = (double)maxima[(size_t)count - 1];
+    if (uses_min_p && k == 0)
+        smallest = std::min(smallest, (double)maxima[0] + log((double)rows.min_p[b]) *
+                                                              (double)rows.temperature[b] / scale);
+    return smallest;
 }
 
-/* Minimum fraction of unneeded subtiles that must be left out. The fraction is small because the
- * first tiles of a row are always stored. */
-constexpr double kFewDropped = 0.02;
+/* Fraction of the unneeded subtiles that must not be stored; small, as a row has no bound during
+ * its first tiles. */
+constexpr double kDroppedShareMin = 0.02;
 
-/* Number of unneeded subtiles of rows with bounds, and number of subtiles left out. */
+/* Subtiles that cannot affect an output, of rows with bounds; subtiles that were not stored. */
 struct bound_counts {
-    int64_t needless, dropped;
+    int64_t unneeded, dropped;
 };
 
-/* Whether a subtile of row b has the expected logits if `stored`, and otherwise was not written. */
+/* Whether a subtile of row b has the expected logits if `stored`, and is unwritten otherwise. */
 bool subtile_agrees(const test_problem &test, table *expected, table *found, int64_t b,
-                    int64_t strip, bool stored)
+                    int64_t subtile, bool stored)
 {
-    const int64_t first = strip * CUDA_SUBTILE;
+    const int64_t first = subtile * CUDA_SUBTILE;
     for (int64_t i = first; i < std::min(first + CUDA_SUBTILE, test.tokens); i++)
         if (stored ? !same((double)found->row(b)[i], (double)expected->row(b)[i])
                    : !found->poisoned(b, i))
@@ -368,32 +372,35 @@ bool subtile_agrees(const test_problem &test, table *expected, table *found, int
     return true;
 }
 
-/* Whether every subtile that may matter is stored, and no subtile past the batch is marked. */
-bool bounds_agree(const test_problem &test, const bounded &rows, table *expected, table *found,
+/* Whether every subtile that may affect an output is stored, and the launch wrote no byte of
+ * stored_subtiles past the batch. */
+bool bounds_agree(const test_problem &test, const bounded_rows &rows, table *expected, table *found,
                   table *unseen, bound_counts *counts)
 {
-    const size_t places = row_places(expected->rows), tiles = rows.stored_subtiles.size() / places;
+    const size_t row_stride = padded_rows(expected->rows),
+                 tiles = rows.stored_subtiles.size() / row_stride;
     for (int64_t b = 0; b < expected->rows; b++) {
-        const float *raising = unseen->row(b);
-        double least = find_required_maximum(test, rows, {raising, raising + tiles}, (size_t)b);
-        double low = least - std::max(std::fabs(least) * 0x1p-19, 0x1p-39);
-        for (int64_t strip = 0; strip < (int64_t)tiles * CUDA_SUBTILES; strip++) {
-            size_t tile = (size_t)strip / CUDA_SUBTILES;
-            uint32_t strips = rows.stored_subtiles[tile * places + (size_t)b];
-            double peak = (double)find_maximum(test, expected, b, strip, CUDA_SUBTILE);
-            bool stored = strips >> strip % CUDA_SUBTILES & 1;
-            bool needless = !(peak >= low || std::isnan(peak));
-            counts->needless += needless && b < test.ctas * kRowsPerBoundCta;
+        const float *unseen_maxima = unseen->row(b);
+        double smallest = find_smallest_required_logit(
+            test, rows, {unseen_maxima, unseen_maxima + tiles}, (size_t)b);
+        double low = smallest - std::max(std::fabs(smallest) * 0x1p-19, 0x1p-39);
+        for (int64_t subtile = 0; subtile < (int64_t)tiles * CUDA_SUBTILES; subtile++) {
+            size_t tile = (size_t)subtile / CUDA_SUBTILES;
+            uint32_t stored_bits = rows.stored_subtiles[tile * row_stride + (size_t)b];
+            double maximum = (double)find_maximum(test, expected, b, subtile, CUDA_SUBTILE);
+            bool stored = stored_bits >> subtile % CUDA_SUBTILES & 1;
+            bool unneeded = !(maximum >= low || std::isnan(maximum));
+            counts->unneeded += unneeded && b < test.ctas * kRowsPerBoundCta;
             counts->dropped += !stored;
-            if ((stored || needless) && subtile_agrees(test, expected, found, b, strip, stored))
+            if ((stored || unneeded) && subtile_agrees(test, expected, found, b, subtile, stored))
                 continue;
-            printf("%s: row %d, strip %d, whose peak is %a, is %s; %a can matter\n", test.what,
-                   (int)b, (int)strip, peak, stored ? "stored" : "left out", low);
+            printf("%s: row %d, subtile %d with maximum %a is %s; the bound is %a\n", test.what,
+                   (int)b, (int)subtile, maximum, stored ? "stored wrongly" : "not stored", low);
             return false;
         }
     }
     for (size_t i = 0; i < rows.stored_subtiles.size(); i++) /* rows past the batch */
-        if (i % places >= (size_t)expected->rows && rows.stored_subtiles[i] != kUntouched)
+        if (i % row_stride >= (size_t)expected->rows && rows.stored_subtiles[i] != kUntouched)
             return false;
     return true;
 }
@@ -408,13 +415,13 @@ bool block_maxima_are(const table &found, const table &expected, int64_t tiles)
     return true;
 }
 
-/* Tests storing with bounds, in two launches with the same arrays, as a graph is replayed. */
+/* Compares two launches that store with bounds in the same arrays, as replays of a graph do. */
 bool bounds_pass(test_problem *test, table *logits, table *maxima, bound_counts *counts)
 {
     const int64_t tiles = (test->tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE;
     if (one_in(&test->random, 2)) /* a single CTA waits for no other */
         test->ctas = 1;
-    bounded rows = make_bounded(test, tiles);
+    bounded_rows rows = make_bounded_rows(test, tiles);
     table whole = *logits, all_block_maxima = *maxima;
     if (!rows.mask.empty())
         drop_logits(*test, &whole, &all_block_maxima, [&](int64_t b, int64_t word, int64_t bit) {
@@ -427,23 +434,24 @@ bool bounds_pass(test_problem *test, table *logits, table *maxima, bound_counts 
             return (rows.prompt[at] | rows.output[at]) >> bit & 1;
         });
     for (int launch = 0; launch < 2; launch++) {
-        table found(logits->rows, logits->stride), own(maxima->rows, maxima->stride), raising = own;
-        leave_bounds(&rows, std::min((int64_t)test->ctas, tiles));
-        store_bounded(test, &rows, &found, &own, &raising);
+        table found(logits->rows, logits->stride), found_maxima(maxima->rows, maxima->stride),
+            unseen_maxima = found_maxima;
+        store_stale_bounds(&rows, std::min((int64_t)test->ctas, tiles));
+        store_with_bounds(test, &rows, &found, &found_maxima, &unseen_maxima);
         if (!bounds_agree(*test, rows, &whole, &found, &unseen, counts) ||
-            !block_maxima_are(own, all_block_maxima, tiles) ||
-            !(rows.prompt.empty() || block_maxima_are(raising, unseen, tiles))) {
-            printf("%s: launch %d by bounds\n", test->what, launch);
+            !block_maxima_are(found_maxima, all_block_maxima, tiles) ||
+            !(rows.prompt.empty() || block_maxima_are(unseen_maxima, unseen, tiles))) {
+            printf("%s: launch %d with bounds\n", test->what, launch);
             return false;
         }
-        rows.thresholds[1] = 0;
+        rows.thresholds[1] = 0; /* the counter of started CTAs */
     }
     return true;
 }
 
-bool passes(int index, bound_counts *counts)
+bool run_problem(int index, bound_counts *counts)
 {
-    test_problem test = make(index);
+    test_problem test = make_test(index);
     const problem_plan *plan = &test.generated->plan;
     int64_t gap = 2 * random_below(&test.random, 3);
     table logits(plan->batch, plan->vocab + gap), again = logits;
@@ -452,7 +460,7 @@ bool passes(int index, bound_counts *counts)
     store_emulated(&test, &again, NULL);
     bool good = logits_agree(test, &logits) && block_maxima_agree(test, &logits, &maxima);
     if (!same_bits(logits, again)) {
-        printf("%s: without maxima, and in another order, other logits\n", test.what);
+        printf("%s: logits differ without maxima and in another thread order\n", test.what);
         good = false;
     }
     if (good && plan->batch <= CUDA_BOUND_ROWS_MAX)
@@ -463,15 +471,16 @@ bool passes(int index, bound_counts *counts)
 
 } // namespace
 
-/* usage: test_stored_sm90 [FIRST [COUNT]], problems by number */
+/* usage: test_stored_sm90 [FIRST_PROBLEM [COUNT]] */
 int main(int argc, char **argv)
 {
     bound_counts counts = {};
-    int failed = run_problems(argc, argv, 24, 500, [&](int i) { return passes(i, &counts); });
-    printf("%d strips of rows cannot matter, %d were left out\n", (int)counts.needless,
-           (int)counts.dropped);
-    bool stores = counts.needless >= 50 && counts.dropped < kFewDropped * (double)counts.needless;
-    if (stores)
-        printf("too many are stored\n");
-    return failed != 0 || stores;
+    int failed = run_problems(argc, argv, 24, 500, [&](int i) { return run_problem(i, &counts); });
+    printf("%d subtiles cannot affect an output, %d subtiles were not stored\n",
+           (int)counts.unneeded, (int)counts.dropped);
+    bool too_many_stored =
+        counts.unneeded >= 50 && counts.dropped < kDroppedShareMin * (double)counts.unneeded;
+    if (too_many_stored)
+        printf("too many subtiles are stored\n");
+    return failed != 0 || too_many_stored;
 }

@@ -303,7 +303,7 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     else if (sure && one_in(&test.random, 2))
         lower_penalised(&test);
     if (one_in(&test.random, 4))
-        crowd(test.req, &test.random);
+        set_adjacent_logits(test.req, &test.random);
     test.has_block_maxima = index % 2;
     test.multiprocessors = 1 + (int)random_below(&test.random, 3);
     outcome *host = request_outcome(test.req), *ours = request_outcome(test.req);

@@ -109,7 +109,8 @@ void truncate_beyond_a_cta(test_problem *test)
     test->top_k =
         CUDA_TRUNCATED_THREADS + (int32_t)random_below(&test->random, CUDA_TRUNCATED_THREADS);
     cut->top_k = (gumbel_row_i32){&test->top_k, GUMBEL_SAME};
-    make_hostile(test->req, random_below(&test->random, 2) ? random_below(&test->random, 2) : 7);
+    set_hostile_logits(test->req,
+                       random_below(&test->random, 2) ? random_below(&test->random, 2) : 7);
 }
 
 /* Gives all rows the same usual temperature. */
@@ -188,9 +189,9 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
     if (one_in(&test->random, 2)) /* lists take another path than masks and histories */
         test->req->transforms.banned = test->req->transforms.bias = {};
     if (!suits && !hard && one_in(&test->random, 3))
-        crowd(test->req, &test->random);
+        set_adjacent_logits(test->req, &test->random);
     else if (!suits && !hard && one_in(&test->random, 2))
-        make_hostile(test->req, random_below(&test->random, REQUEST_SHAPES));
+        set_hostile_logits(test->req, random_below(&test->random, REQUEST_SHAPES));
     test->processed = test->kind == PROBLEM_ANY && one_in(&test->random, 4);
     if (test->kind == PROBLEM_ANY && one_in(&test->random, 3))
         set_given_tokens(test);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests the kernel that completes rows whose draw precedes their truncation. The kernel's source
-// runs on a CPU, with its threads in a random order. Outputs are compared with those of the CPU
-// backend, which also makes the initial draws.
+// Tests the kernel that truncates rows after their draw. Its source runs on a CPU, with threads in
+// a random order. Outputs are compared with those of the CPU backend, which also makes the draws.
 #include "launch_pivots.h"
 #include "truncated_rows.h"
 
@@ -15,10 +14,10 @@ extern "C" {
 namespace
 {
 
-/* Numbers of rows by the path that determined them (pivot_paths). `abandoned` rows were finished by
- * one CTA alone, because the CTAs of the row did not run at the same time. */
+/* Rows by path (pivot_paths). One CTA alone finishes a row whose CTAs do not run at the same time.
+ */
 struct row_counts {
-    int all, drawn, missed, exactly, abandoned;
+    int all, drawn_again, drawn_twice, summed_exactly, finished_by_one_cta;
 };
 
 struct test_problem {
@@ -30,7 +29,7 @@ struct test_problem {
 
 /* ------------------------------------------------------------------------------- a problem ---- */
 
-request_plan plan_of(uint64_t *random)
+request_plan make_plan(uint64_t *random)
 {
     request_plan plan = {};
     plan.batch = 1 + random_below(random, 6);
@@ -61,19 +60,19 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
     static const float top_ps[] = {0.3f,    0.5f,      0.8f, 0.95f, 0.95f,
                                    0.9999f, 1 - 1e-7f, 1.0f, 1e-30f};
     test->random = (uint64_t)index;
-    request_plan plan = plan_of(&test->random);
+    request_plan plan = make_plan(&test->random);
     test->req = request_make(&plan, cpu);
-    gumbel_truncation *cut = &test->req->truncation;
-    clear_truncation(cut);
+    gumbel_truncation *truncation = &test->req->truncation;
+    clear_truncation(truncation);
     for (int64_t b = 0; b < plan.batch; b++)
         test->top_p.push_back(top_ps[random_below(&test->random, 9)]);
-    cut->top_p = {test->top_p.data(), 0};
+    truncation->top_p = {test->top_p.data(), 0};
     if (one_in(&test->random, 3)) {
         const uint32_t shape = random_below(&test->random, REQUEST_SHAPES + 1);
         if (shape == REQUEST_SHAPES)
-            crowd(test->req, &test->random);
+            set_adjacent_logits(test->req, &test->random);
         else
-            make_hostile(test->req, shape);
+            set_hostile_logits(test->req, shape);
     }
     if (!one_in(&test->random, 3))
         tie_halves(test, plan.batch - 1);
@@ -81,54 +80,54 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
 
 /* ---------------------------------------------------------------------------- comparison ---- */
 
-/* Draws the request without truncation: the draw from which the kernel starts. */
-void draw_plainly(const test_problem &test, gumbel_device *cpu, outcome *into)
+/* Makes the draw from which the kernel starts. */
+void draw_without_truncation(const test_problem &test, gumbel_device *cpu, outcome *plain_draw)
 {
     request plain = *test.req;
     plain.sampling.truncation = NULL;
-    if (request_draw(cpu, &plain, into) != GUMBEL_OK)
+    if (request_draw(cpu, &plain, plain_draw) != GUMBEL_OK)
         exit(1);
 }
 
-/* Runs the kernel over all rows; returns whether all requested outputs agree with the CPU's. */
-bool serve_rows(test_problem *test, gumbel_device *cpu, const cuda_truncated_params &p,
-                const outcome *host, outcome *ours, row_counts *counts)
+/* Runs the kernel; returns whether all requested outputs of all rows agree with the CPU's. */
+bool run_and_compare_rows(test_problem *test, gumbel_device *cpu, const cuda_truncated_params &p,
+                          const outcome *host, outcome *ours, row_counts *counts)
 {
-    draw_plainly(*test, cpu, ours);
+    draw_without_truncation(*test, cpu, ours);
     const bool at_once = !one_in(&test->random, 3);
     std::vector<pivot_paths> paths = emulate_pivots(p, at_once, &test->random, test->what);
     for (int64_t b = 0; b < p.problem.batch; b++) {
         if (!row_agrees(host, p.output, b, test->what))
             return false;
-        const pivot_paths &way = paths[(size_t)b];
+        const pivot_paths &path = paths[(size_t)b];
         counts->all++;
-        counts->abandoned += !at_once && p.exchange[b];
-        counts->drawn += way.drawn;
-        counts->missed += way.missed;
-        counts->exactly += way.exactly;
+        counts->finished_by_one_cta += !at_once && p.exchange[b];
+        counts->drawn_again += path.drawn_again;
+        counts->drawn_twice += path.drawn_twice;
+        counts->summed_exactly += path.summed_exactly;
     }
     return true;
 }
 
-bool passes(int index, gumbel_device *cpu, row_counts *counts)
+bool run_problem(int index, gumbel_device *cpu, row_counts *counts)
 {
     test_problem test = {};
     make_test(&test, index, cpu);
     outcome *host = request_outcome(test.req), *ours = request_outcome(test.req);
-    gumbel_output wanted = ours->output;
-    wanted.lse = wanted.logprobs = wanted.top_logprobs = NULL;
-    wanted.ranks = wanted.top_ids = wanted.kept = NULL;
-    cuda_truncated_params p = params_of(*test.req, wanted);
+    gumbel_output requested = ours->output;
+    requested.lse = requested.logprobs = requested.top_logprobs = NULL;
+    requested.ranks = requested.top_ids = requested.kept = NULL;
+    cuda_truncated_params p = params_of(*test.req, requested);
     const gumbel_problem &q = p.problem;
     const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     const int64_t range = std::max<int64_t>(q.end_token - origin, 1);
     p.splits = (int32_t)cuda_pivot_splits(range);
-    std::vector<uint64_t> expected((size_t)cuda_pivot_exchange_words(q.batch, p.splits));
-    p.exchange = expected.data();
+    std::vector<uint64_t> exchange((size_t)cuda_pivot_exchange_words(q.batch, p.splits));
+    p.exchange = exchange.data();
     snprintf(test.what, sizeof test.what, "problem %d: %s", index,
              request_describe(&test.req->plan));
     bool good = request_draw(cpu, test.req, host) == GUMBEL_OK;
-    good = good && serve_rows(&test, cpu, p, host, ours, counts);
+    good = good && run_and_compare_rows(&test, cpu, p, host, ours, counts);
     outcome_free(ours);
     outcome_free(host);
     request_free(test.req);
@@ -137,19 +136,22 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
 
 } // namespace
 
-/* usage: test_truncated_pivots [FIRST [COUNT]], problems by number */
+/* usage: test_truncated_pivots [FIRST_PROBLEM [COUNT]] */
 int main(int argc, char **argv)
 {
     gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
     row_counts counts = {};
-    int failed = run_problems(argc, argv, 80, 2000, [&](int i) { return passes(i, cpu, &counts); });
+    int failed =
+        run_problems(argc, argv, 80, 2000, [&](int i) { return run_problem(i, cpu, &counts); });
     printf("%d rows: %d drawn again, %d of them twice, %d summed exactly, %d by one CTA alone\n",
-           counts.all, counts.drawn, counts.missed, counts.exactly, counts.abandoned);
-    /* With fewer rows a path may not occur at all. */
-    bool idle = counts.all >= 80 && std::min({counts.drawn, counts.missed, counts.exactly,
-                                              counts.abandoned}) < counts.all / 60;
-    if (idle)
-        printf("a way to serve rows does so too seldom\n");
+           counts.all, counts.drawn_again, counts.drawn_twice, counts.summed_exactly,
+           counts.finished_by_one_cta);
+    /* With fewer than 80 rows a path may not occur at all. */
+    bool path_too_rare =
+        counts.all >= 80 && std::min({counts.drawn_again, counts.drawn_twice, counts.summed_exactly,
+                                      counts.finished_by_one_cta}) < counts.all / 60;
+    if (path_too_rare)
+        printf("some path served fewer than one row in 60\n");
     gumbel_close(cpu);
-    return failed != 0 || idle;
+    return failed != 0 || path_too_rare;
 }

@@ -7,14 +7,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#define COUNT(table) (sizeof(table) / sizeof *(table))
+#define COUNT_OF(table) (sizeof(table) / sizeof *(table))
 /* A random entry of a table. */
-#define ANY(table, random) ((table)[random_below(random, COUNT(table))])
+#define CHOOSE(table, random) ((table)[random_below(random, COUNT_OF(table))])
 
-/* Columns of a tile of the product. */
-enum { TILE = 128, STEPS_MAX = 60, DIRECT_MAX = 20 };
+/* Tokens of a tile of the product; most replays of a captured step, and most calls. */
+enum { TILE = 128, REPLAYS_MAX = 60, CALLS_MAX = 20 };
 
-/* Limits: estimated nanoseconds of a step and of a call; elements of [B, V]. */
+/* Limits: estimated nanoseconds of a step and of all steps; elements of [B, V]; for plans that the
+ * CPU also computes, multiply-adds and draws. */
 #define STEP_NS_MAX   5e6
 #define CALL_NS_MAX   3e7
 #define LOGITS_MAX    (INT64_C(1) << 25)
@@ -22,31 +23,30 @@ enum { TILE = 128, STEPS_MAX = 60, DIRECT_MAX = 20 };
 #define CPU_MACS_MAX  (INT64_C(1) << 28)
 #define CPU_DRAWS_MAX (INT64_C(1) << 22)
 
-static int one_in(uint32_t many, uint64_t *random) { return random_below(random, many) == 0; }
+static int one_in(uint32_t count, uint64_t *random) { return random_below(random, count) == 0; }
 
-/* A size that is uniform in its logarithm. */
-static int64_t any_size(double least, double most, uint64_t *random)
+/* A random size whose logarithm is uniform. */
+static int64_t choose_size(double smallest, double largest, uint64_t *random)
 {
-    double at = (double)random_below(random, 1u << 20) / (double)(1u << 20);
-    return (int64_t)floor(least * exp(at * log((most + 1) / least)));
+    double fraction = (double)random_below(random, 1u << 20) / (double)(1u << 20);
+    return (int64_t)floor(smallest * exp(fraction * log((largest + 1) / smallest)));
 }
 
-static int64_t any_batch(int64_t least, int64_t most, uint64_t *random)
+static int64_t choose_batch(int64_t smallest, int64_t largest, uint64_t *random)
 {
-    static const int64_t favourites[] = {1,  4,  5,  8,   16,  17,  32, 33,
+    static const int64_t edge_cases[] = {1,  4,  5,  8,   16,  17,  32, 33,
                                          63, 64, 65, 100, 128, 129, 256};
-    int64_t batch =
-        one_in(2, random) ? ANY(favourites, random) : any_size((double)least, (double)most, random);
-    return batch < least ? least : batch > most ? most : batch;
+    int64_t batch = one_in(2, random) ? CHOOSE(edge_cases, random)
+                                      : choose_size((double)smallest, (double)largest, random);
+    return batch < smallest ? smallest : batch > largest ? largest : batch;
 }
 
-/* A vocabulary size; often near a multiple of the tokens that all multiprocessors process at
- * once. */
-static int64_t any_vocab(int64_t multiprocessors, uint64_t *random)
+/* A random vocabulary size, often near a multiple of a wave: one tile per multiprocessor. */
+static int64_t choose_vocab(int64_t multiprocessors, uint64_t *random)
 {
-    int64_t vocab = any_size(64, 300000, random), turns = random_below(random, 5);
+    int64_t vocab = choose_size(64, 300000, random), waves = random_below(random, 5);
     if (one_in(2, random))
-        vocab = TILE * (multiprocessors * turns - 1) + random_below(random, 2 * TILE);
+        vocab = TILE * (multiprocessors * waves - 1) + random_below(random, 2 * TILE);
     vocab = vocab < 64 ? 64 : vocab;
     return one_in(4, random) ? vocab : vocab / 16 * 16;
 }
@@ -54,27 +54,28 @@ static int64_t any_vocab(int64_t multiprocessors, uint64_t *random)
 static void choose_dtypes(soak_plan *plan, uint64_t *random)
 {
     static const gumbel_dtype all[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
-    static const gumbel_dtype mostly[] = {GUMBEL_BFLOAT16, GUMBEL_BFLOAT16, GUMBEL_BFLOAT16,
+    static const gumbel_dtype likely[] = {GUMBEL_BFLOAT16, GUMBEL_BFLOAT16, GUMBEL_BFLOAT16,
                                           GUMBEL_BFLOAT16, GUMBEL_FLOAT16,  GUMBEL_FLOAT16,
                                           GUMBEL_FLOAT32};
-    plan->weight = plan->hidden = ANY(mostly, random);
+    plan->weight = plan->hidden = CHOOSE(likely, random);
     if (one_in(8, random))
-        plan->hidden = ANY(all, random);
-    plan->bias = one_in(3, random) ? ANY(all, random) : 0;
-    plan->req.dtype = ANY(all, random);
+        plan->hidden = CHOOSE(all, random);
+    plan->bias = one_in(3, random) ? CHOOSE(all, random) : 0;
+    plan->req.dtype = CHOOSE(all, random);
 }
 
-/* Chooses the steps of a call: a chain, or one step repeated. */
+/* Chooses how many steps there are, whether a graph replays them, and whether positions advance. */
 static void choose_steps(soak_plan *plan, uint64_t *random)
 {
     plan->in_graph = random_below(random, 3) > 0;
     plan->advances = plan->in_graph || one_in(2, random);
     plan->steps =
-        1 + (int)random_below(random, (uint32_t)(plan->in_graph ? STEPS_MAX : DIRECT_MAX));
+        1 + (int)random_below(random, (uint32_t)(plan->in_graph ? REPLAYS_MAX : CALLS_MAX));
 }
 
-/* A product that stores only logits above a bound: a few truncated rows with enough tokens. */
-static void make_bounded(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
+/* Truncated rows whose product stores only logits above a bound: 5 to 128 rows, three waves of
+ * tiles or more. */
+static void plan_bounded_product(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
 {
     static const int cuts[] = {REQUEST_MIN_P,
                                REQUEST_MIN_P,
@@ -85,17 +86,17 @@ static void make_bounded(soak_plan *plan, int64_t multiprocessors, uint64_t *ran
                                REQUEST_TOP_K | REQUEST_MIN_P,
                                REQUEST_TOP_K | REQUEST_TOP_P | REQUEST_MIN_P};
     request_plan *req = &plan->req;
-    int64_t turn = TILE * multiprocessors;
-    req->batch = any_batch(5, 128, random);
-    req->vocab = turn * 3 + random_below(random, (uint32_t)(2 * turn));
+    int64_t wave = TILE * multiprocessors;
+    req->batch = choose_batch(5, 128, random);
+    req->vocab = wave * 3 + random_below(random, (uint32_t)(2 * wave));
     if (one_in(8, random))
-        req->vocab = turn * 3 + random_below(random, 200000);
+        req->vocab = wave * 3 + random_below(random, 200000);
     req->vocab = req->vocab / 16 * 16 + 16;
-    req->hidden_size = one_in(3, random) ? 128 : any_size(1, 64, random) * 8;
+    req->hidden_size = one_in(3, random) ? 128 : choose_size(1, 64, random) * 8;
     plan->weight = plan->hidden = one_in(4, random) ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
     plan->bias = one_in(6, random) ? GUMBEL_FLOAT32 : 0;
     req->truncation = req->usual = 1;
-    req->cuts = ANY(cuts, random);
+    req->cuts = CHOOSE(cuts, random);
     req->order =
         one_in(6, random) ? GUMBEL_ORDER_BEFORE_TEMPERATURE : GUMBEL_ORDER_MIN_P_TOP_K_TOP_P;
     if ((req->cuts & REQUEST_TOP_K) && one_in(2, random))
@@ -109,34 +110,33 @@ static void make_bounded(soak_plan *plan, int64_t multiprocessors, uint64_t *ran
     plan->outputs = one_in(3, random) ? (int)random_below(random, 64) : SOAK_SCORES;
 }
 
-/* top_p alone, with tokens as the only output, which is drawn before truncation. */
-static void make_pivoted(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
+/* top_p alone, with tokens, scores and statuses as outputs: rows are truncated after their draw. */
+static void plan_pivoted_draw(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
 {
     static const float scales[] = {0, 0, 0, 0.5f, -2};
     request_plan *req = &plan->req;
     choose_dtypes(plan, random);
-    req->batch = any_batch(1, 300, random);
-    req->vocab = any_vocab(multiprocessors, random);
-    req->hidden_size = one_in(2, random) ? any_size(1, 64, random) * 8 : 0;
+    req->batch = choose_batch(1, 300, random);
+    req->vocab = choose_vocab(multiprocessors, random);
+    req->hidden_size = one_in(2, random) ? choose_size(1, 64, random) * 8 : 0;
     req->truncation = req->usual = 1;
     req->cuts = REQUEST_TOP_P;
-    req->scale = ANY(scales, random);
+    req->scale = CHOOSE(scales, random);
     req->order = (gumbel_order)random_below(random, REQUEST_ORDERS);
     plan->outputs = (int)random_below(random, 4);
 }
 
-/* A draw with a screen; most of these plans are supported: weights and hidden states of one 16-bit
- * dtype. */
-static void make_screened(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
+/* A draw with a screen, from weights and hidden states of one 16-bit dtype, as screens require. */
+static void plan_screened_draw(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
 {
     static const int32_t samples[] = {1, 1, 1, 2, 4};
     request_plan *req = &plan->req;
     plan->weight = plan->hidden = one_in(4, random) ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
     plan->screened = 1;
-    req->batch = any_batch(1, one_in(8, random) ? 100 : 64, random);
-    req->vocab = any_vocab(multiprocessors, random) / 16 * 16;
-    req->hidden_size = any_size(1, 512, random) * 8;
-    req->samples = ANY(samples, random);
+    req->batch = choose_batch(1, one_in(8, random) ? 100 : 64, random);
+    req->vocab = choose_vocab(multiprocessors, random) / 16 * 16;
+    req->hidden_size = choose_size(1, 512, random) * 8;
+    req->samples = CHOOSE(samples, random);
     req->usual = random_below(random, 3) > 0;
     req->first_token = one_in(4, random) ? 64 * random_below(random, 2000) : 0;
     if (one_in(4, random))
@@ -146,27 +146,28 @@ static void make_screened(soak_plan *plan, int64_t multiprocessors, uint64_t *ra
     plan->outputs = (int)random_below(random, one_in(6, random) ? 8 : 4);
 }
 
-static void make_any(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
+static void plan_any_call(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
 {
-    static const int64_t firsts[] = {0, 0, 0, 0, 64, 36, 37, 100004};
+    static const int64_t first_tokens[] = {0, 0, 0, 0, 64, 36, 37, 100004};
     static const float scales[] = {0, 0, 0, 0, 0.5f, 2, -2}, caps[] = {0, 0, 0, 0, 30, 5};
-    static const int32_t tops[] = {0, 0, 0, 1, 5, 20, 128}, samples[] = {1, 1, 1, 1, 2, 3, 4, 20};
+    static const int32_t top_counts[] = {0, 0, 0, 1, 5, 20, 128},
+                         samples[] = {1, 1, 1, 1, 2, 3, 4, 20};
     request_plan *req = &plan->req;
     choose_dtypes(plan, random);
-    req->batch = any_batch(1, 300, random);
-    req->vocab = any_vocab(multiprocessors, random);
+    req->batch = choose_batch(1, 300, random);
+    req->vocab = choose_vocab(multiprocessors, random);
     if (random_below(random, 3) > 0) {
-        req->hidden_size = any_size(8, 8192, random);
+        req->hidden_size = choose_size(8, 8192, random);
         if (random_below(random, 5) > 0)
             req->hidden_size = req->hidden_size / 8 * 8;
     }
-    req->first_token = ANY(firsts, random);
+    req->first_token = CHOOSE(first_tokens, random);
     if (one_in(5, random))
         req->vocab_size = req->first_token + 1 + random_below(random, (uint32_t)req->vocab);
-    req->samples = ANY(samples, random);
-    req->num_top = ANY(tops, random);
-    req->scale = ANY(scales, random);
-    req->soft_cap = ANY(caps, random);
+    req->samples = CHOOSE(samples, random);
+    req->num_top = CHOOSE(top_counts, random);
+    req->scale = CHOOSE(scales, random);
+    req->soft_cap = CHOOSE(caps, random);
     req->order = (gumbel_order)random_below(random, REQUEST_ORDERS);
     req->ties = (gumbel_ties)random_below(random, 2);
     req->logprobs_of = one_in(4, random) ? GUMBEL_RAW : GUMBEL_PROCESSED;
@@ -182,15 +183,15 @@ static void make_any(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
     plan->prepare_noise = one_in(6, random);
     plan->outputs = one_in(2, random) ? (int)random_below(random, 64) : SOAK_SCORES;
     if (one_in(4, random)) {
-        plan->outputs = SOAK_SCORES; /* the plain draw */
+        plan->outputs = SOAK_SCORES; /* a plain call */
         req->truncation = req->transforms = req->num_top = 0;
     }
 }
 
 /* --------------------------------------------------------------------------------- limits ---- */
 
-/* A generous estimate of a step's time on an H200, in nanoseconds. */
-static double step_ns(const soak_plan *plan)
+/* An upper estimate of a step's time on an H200, in nanoseconds. */
+static double estimate_step_ns(const soak_plan *plan)
 {
     const request_plan *req = &plan->req;
     double rows = (double)req->batch, tokens = (double)req->vocab;
@@ -210,15 +211,15 @@ static int is_too_large(const soak_plan *plan)
     size_t weight = (size_t)req->vocab * (size_t)(req->hidden_size + plan->gap);
     return req->batch * (req->vocab + plan->gap) > LOGITS_MAX ||
            (req->hidden_size > 0 && weight * dtype_size(plan->weight) > POOL_PIECE_MAX) ||
-           step_ns(plan) > STEP_NS_MAX;
+           estimate_step_ns(plan) > STEP_NS_MAX;
 }
 
 /* Reduces the plan's sizes if it would take too long or too much memory. */
 static void limit_cost(soak_plan *plan)
 {
     request_plan *req = &plan->req;
-    for (int turn = 0; is_too_large(plan); turn++) {
-        if (req->hidden_size >= 1024 && turn % 2 == 0)
+    for (int step = 0; is_too_large(plan); step++) {
+        if (req->hidden_size >= 1024 && step % 2 == 0)
             req->hidden_size = req->hidden_size / 2;
         else if (req->batch > 1)
             req->batch = (req->batch + 1) / 2;
@@ -227,8 +228,8 @@ static void limit_cost(soak_plan *plan)
         else
             req->vocab /= 2;
     }
-    double most = CALL_NS_MAX / step_ns(plan);
-    plan->steps = plan->steps > most ? (int)most : plan->steps;
+    double steps_max = CALL_NS_MAX / estimate_step_ns(plan);
+    plan->steps = plan->steps > steps_max ? (int)steps_max : plan->steps;
     int64_t words = req->batch * (req->first_token + req->vocab);
     req->history = req->history && req->transforms && words <= COUNTS_MAX;
     req->transforms = req->transforms && (req->history || words <= LOGITS_MAX);
@@ -263,13 +264,13 @@ void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, uint64_t *ran
     plan->weight = plan->hidden = GUMBEL_BFLOAT16;
     choose_steps(plan, random);
     if (kind < 40)
-        make_bounded(plan, multiprocessors, random);
+        plan_bounded_product(plan, multiprocessors, random);
     else if (kind < 50)
-        make_screened(plan, multiprocessors, random);
+        plan_screened_draw(plan, multiprocessors, random);
     else if (kind < 62)
-        make_pivoted(plan, multiprocessors, random);
+        plan_pivoted_draw(plan, multiprocessors, random);
     else
-        make_any(plan, multiprocessors, random);
+        plan_any_call(plan, multiprocessors, random);
     limit_cost(plan);
     remove_unsupported(plan, random);
 }
@@ -278,10 +279,10 @@ int soak_plan_suits_cpu(const soak_plan *plan)
 {
     const request_plan *req = &plan->req;
     int64_t draws = req->batch * req->vocab * req->samples;
-    /* The tolerance of listed log-probabilities requires their lse. */
-    int judged = !req->num_top || plan->outputs & SOAK_MASS;
+    /* The tolerance for listed log-probabilities is computed from lse. */
+    int comparable = !req->num_top || plan->outputs & SOAK_MASS;
     int fused = req->hidden_size > 0;
-    return judged && !plan->nodes && draws <= CPU_DRAWS_MAX && (plan->exact || !fused) &&
+    return comparable && !plan->nodes && draws <= CPU_DRAWS_MAX && (plan->exact || !fused) &&
            req->batch * req->vocab * req->hidden_size <= CPU_MACS_MAX;
 }
 
@@ -294,8 +295,8 @@ void soak_plan_describe(const soak_plan *plan, char *text, size_t bytes)
         req->hidden_size ? "fused" : "logits", dtype_name(plan->weight), dtype_name(plan->hidden),
         dtype_name(plan->bias), (int)plan->gap, (int)plan->hidden_gap, (unsigned)plan->outputs,
         req->cuts, plan->nodes, plan->trees ? " trees" : "", req->usual ? " usual" : "",
-        plan->exact ? " exact" : "", plan->ragged ? " ragged" : "", plan->faulty ? " spoilt" : "",
-        plan->screened ? " screened" : "", plan->prepare_noise ? " ahead" : "",
+        plan->exact ? " exact" : "", plan->ragged ? " ragged" : "", plan->faulty ? " faulty" : "",
+        plan->screened ? " screened" : "", plan->prepare_noise ? " prepared noise" : "",
         plan->advances ? " advances" : "", plan->counts ? " counts" : "", plan->steps,
         plan->in_graph ? "replays" : "calls", request_describe(req));
 }

@@ -63,7 +63,7 @@ const char *dtype_name(gumbel_dtype dtype)
     return "none";
 }
 
-static uint16_t narrow_half(float value)
+static uint16_t round_to_float16(float value)
 {
     uint16_t sign = signbit(value) ? 0x8000 : 0;
     float magnitude = fabsf(value);
@@ -71,7 +71,7 @@ static uint16_t narrow_half(float value)
         return (uint16_t)(sign | (uint16_t)lrintf(magnitude * 0x1p24f));
     uint32_t bits;
     memcpy(&bits, &magnitude, sizeof bits);
-    bits -= 112u << 23; /* the difference of the exponents' offsets */
+    bits -= 112u << 23; /* the difference of the exponent biases */
     bits += 0xfff + (bits >> 13 & 1);
     return (uint16_t)(sign | bits >> 13);
 }
@@ -84,7 +84,7 @@ void dtype_store(void *data, gumbel_dtype dtype, int64_t index, float value)
     }
     uint16_t narrow;
     if (dtype == GUMBEL_FLOAT16) {
-        narrow = narrow_half(value);
+        narrow = round_to_float16(value);
     } else {
         uint32_t bits;
         memcpy(&bits, &value, sizeof bits);
@@ -101,11 +101,10 @@ float dtype_load(const void *data, gumbel_dtype dtype, int64_t index)
     uint32_t bits = (uint32_t)narrow << 16;
     float value;
     if (dtype == GUMBEL_FLOAT16) {
-        /* Shifting a float16 into place leaves its exponent 112 too low, also where it is
-         * subnormal. */
+        /* A shifted float16, even a subnormal one, has an exponent that is 112 too low. */
         bits = (uint32_t)(narrow & 0x8000) << 16 | (uint32_t)(narrow & 0x7fff) << 13;
         if ((narrow & 0x7c00) == 0x7c00)
-            bits |= 0x7f800000; /* infinity and NaN stay what they are below */
+            bits |= 0x7f800000; /* the product below leaves infinity and NaN as they are */
         memcpy(&value, &bits, sizeof value);
         return value * 0x1p112f;
     }
@@ -151,7 +150,7 @@ static gumbel_tensor make_tensor(gumbel_dtype dtype, int64_t rows, int64_t cols,
     return tensor_of(*owner, dtype, rows, cols, gap ? stride : 0);
 }
 
-static void make_rows(problem *generated)
+static void make_row_parameters(problem *generated)
 {
     const problem_plan *plan = &generated->plan;
     size_t batch = (size_t)plan->batch;
@@ -203,7 +202,7 @@ problem *problem_make(const problem_plan *plan)
     if (p->bias_dtype)
         generated->head.bias =
             make_tensor(p->bias_dtype, 1, p->vocab, 0, 1, p->seed * 3 + 3, &generated->bias);
-    make_rows(generated);
+    make_row_parameters(generated);
     return generated;
 }
 

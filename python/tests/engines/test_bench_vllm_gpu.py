@@ -225,3 +225,11 @@ def test_ranks_use_no_all_reduce_of_flashinfer_unless_requested(monkeypatch, tmp
     more = '{"compilation_config": {"mode": 0}}'
     assert read("--tp", "2", "--llm", more) == read("--tp", "2")
     assert read("--tp", "2", "--flashinfer-all-reduce") == read("--tp", "1") == (None, [])
+
+
+def test_requests_of_ranks(monkeypatch):
+    """bench_vllm_ranks.py imports its requests from bench_vllm.py."""
+    monkeypatch.syspath_prepend(BENCH.parent / "cpu")
+    import bench_vllm_ranks
+
+    assert set(bench_vllm_ranks.KINDS) <= bench_vllm_ranks.REQUEST_KINDS.keys()

@@ -94,13 +94,13 @@ def test_drafts_beside_peers(tmp_path):
 def test_shapes_that_were_measured_are_kept(benches, monkeypatch, tmp_path):
     import bench_verify_peers as bench
 
-    def compete(case, *rest, whole=bench.compete):
+    def measure_shape(case, *rest, whole=bench.measure_shape):
         if case.requests == 1:
             raise KeyboardInterrupt
         return whole(case, *rest)
 
     path = tmp_path / "verify.json"
-    monkeypatch.setattr(bench, "compete", compete)
+    monkeypatch.setattr(bench, "measure_shape", measure_shape)
     monkeypatch.setattr(
         sys,
         "argv",
@@ -136,9 +136,9 @@ def test_flashinfer_gets_its_arguments(benches, monkeypatch):
         [one for one in peers.CONTESTANTS if one.name in ("plain", "flashinfer")],
     )
     with torch.no_grad():
-        case = peers.Case(bench.models_of(bench.TINY, "cpu"), 64, 3)
+        case = peers.Case(bench.make_heads(bench.TINY, "cpu"), 64, 3)
         arguments = argparse.Namespace(device="cpu", rounds=1, seconds=600)
-        found = bench.compete(case, arguments, math.inf, None)
+        found = bench.measure_shape(case, arguments, math.inf, None)
         step = peers.by_flashinfer(case)
         assert not torch.equal(step(), step())  # two steps draw different tokens
     assert found["flashinfer"]["accepted"] > 0
@@ -177,10 +177,12 @@ def test_chains_that_are_wrong_are_left_out(benches, monkeypatch):
     arguments = argparse.Namespace(device="cpu", rounds=1, seconds=600)
     skipped = []
     with torch.no_grad():
-        case = peers.Case(bench.models_of(bench.TINY, "cpu"), 64, 3)
-        found = bench.compete(case, arguments, math.inf, lambda name, why: skipped.append(name))
+        case = peers.Case(bench.make_heads(bench.TINY, "cpu"), 64, 3)
+        found = bench.measure_shape(
+            case, arguments, math.inf, lambda name, why: skipped.append(name)
+        )
         late = []
-        bench.compete(case, arguments, -math.inf, lambda name, why: late.append((name, why)))
+        bench.measure_shape(case, arguments, -math.inf, lambda name, why: late.append((name, why)))
     assert set(wrong) == set(skipped) - {"flashinfer"} and "torch" in found
     assert all("were over" in why for _, why in late) and ("torch" in dict(late))
     monkeypatch.setattr(
@@ -194,7 +196,7 @@ def test_chains_that_are_wrong_are_left_out(benches, monkeypatch):
         ],
     )
     with torch.no_grad(), pytest.raises(ValueError, match="not those of a plain draw"):
-        bench.compete(case, arguments, math.inf, None)
+        bench.measure_shape(case, arguments, math.inf, None)
 
 
 @pytest.fixture
@@ -232,7 +234,7 @@ def test_a_wrong_fused_draw_is_reported(benches, monkeypatch):
 
     shape = qwen_shapes.TINY["Qwen3-8B"]
     with torch.no_grad():
-        model = qwen_shapes.make(shape, "cpu")
+        model = qwen_shapes.make_model(shape, "cpu")
         steps = decode_steps.Steps(model, shape, 16, "cpu")
         assert not steps.skipped and len(steps.measure(1)) == 8
         monkeypatch.setattr(decode_steps, "fused_draw", wrong_draw)

@@ -15,8 +15,8 @@ static gumbel_error error;
 
 /* -------------------------------------------------------------------------- certificates ---- */
 
-/* Byte of a row by its place in the copy, as screen_params.h documents the layout. */
-static int8_t byte_of(const int8_t *copy, int64_t depths, int64_t row, int64_t column)
+/* Reads one element of the quantized copy, in the layout that screen_params.h documents. */
+static int8_t read_copy_byte(const int8_t *copy, int64_t depths, int64_t row, int64_t column)
 {
     int64_t in = row % 128, half = in / 64, warp = in % 64 / 16, g = in % 16 / 2, f = in % 2;
     int64_t at = 64 * half + 16 * warp + 8 * f + g;
@@ -41,12 +41,12 @@ static void check_row(const generated_head *generated, const char *screen,
         (const gumbel_screen_block *)(const void *)(screen + offsets->bounds) + row / 64;
     const int64_t columns = generated->weight.cols;
     double step = (double)((const float *)(const void *)(screen + offsets->steps))[row];
-    double error_sum = 0, size = 0, weight = 0, most = 0;
+    double error_sum = 0, size = 0, weight = 0, largest = 0;
     if (!is_finite_row(generated, row)) {
         int bytes = 0;
         for (int64_t i = 0; i < columns; i++)
-            bytes |=
-                byte_of((const int8_t *)screen + offsets->copy, offsets->columns / 128, row, i);
+            bytes |= read_copy_byte((const int8_t *)screen + offsets->copy, offsets->columns / 128,
+                                    row, i);
         CHECK(isnan(step) && bytes == 0, "row %lld is not finite: step %g, bytes %d",
               (long long)row, step, bytes);
         return;
@@ -54,17 +54,18 @@ static void check_row(const generated_head *generated, const char *screen,
     for (int64_t i = 0; i < columns; i++) {
         double w =
             (double)dtype_load(generated->weight.data, generated->weight.dtype, row * columns + i);
-        double q = byte_of((const int8_t *)screen + offsets->copy, offsets->columns / 128, row, i);
+        double q =
+            read_copy_byte((const int8_t *)screen + offsets->copy, offsets->columns / 128, row, i);
         error_sum += (w / step - q) * (w / step - q);
         size += q * q;
         weight += w * w;
-        most = fmax(most, fabs(w / step - q));
+        largest = fmax(largest, fabs(w / step - q));
     }
-    CHECK(most <= (double)GUMBEL_SCREEN_ENTRY && sqrt(error_sum) <= (double)block->error &&
+    CHECK(largest <= (double)GUMBEL_SCREEN_ENTRY && sqrt(error_sum) <= (double)block->error &&
               sqrt(size) <= (double)block->size && block->error <= header->error &&
               sqrt(weight) <= (double)header->weight,
           "%s, row %lld: an entry is %g off, all %g of %g, size %g of %g, weight %g of %g",
-          dtype_name(generated->weight.dtype), (long long)row, most, sqrt(error_sum),
+          dtype_name(generated->weight.dtype), (long long)row, largest, sqrt(error_sum),
           (double)block->error, sqrt(size), (double)block->size, sqrt(weight),
           (double)header->weight);
 }
@@ -75,7 +76,7 @@ void screen_certificates(void)
         generated_head generated =
             generate_head((head_kind)kind, kind % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 1000 + kind,
                           200 + 7 * kind, 1, 5);
-        gpu_head h = head_on_gpu(&generated);
+        gpu_head h = copy_head_to_gpu(&generated);
         char *screen = make_zeroed(h.screen.bytes, 1);
         gumbel_screen_offsets offsets;
         gpu_fetch(screen, h.screen.data, h.screen.bytes);
@@ -95,7 +96,7 @@ void screen_certificates(void)
 
 /* The result of gumbel_screen_verify() for a head's screen: the stale row, -1 for none, -2 for a
  * screen of another head. */
-static int64_t verify(const gpu_head *h)
+static int64_t find_stale_row(const gpu_head *h)
 {
     const char *row;
     switch (gumbel_screen_verify(gpu, NULL, &h->head.weight, &h->screen, &error)) {
@@ -109,7 +110,7 @@ static int64_t verify(const gpu_head *h)
     }
 }
 
-/* Weights that change behind a screen's back, one of them, far and near; and bounds that do. */
+/* One weight changed in place, in different rows; then a changed error bound and column count. */
 void screen_stale(void)
 {
     for (int kind = 0; kind < HEAD_KINDS; kind++) {
@@ -117,16 +118,16 @@ void screen_stale(void)
             (head_kind)kind, kind % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 1000, 200, 1, 5);
         void *weight = (void *)(uintptr_t)generated.weight.data;
         const size_t bytes = 1000 * 200 * dtype_size(generated.weight.dtype);
-        gpu_head h = head_on_gpu(&generated);
+        gpu_head h = copy_head_to_gpu(&generated);
         gumbel_screen_header header;
-        CHECK(verify(&h) == -1, "%s: %s", head_kind_names[kind], error.message);
-        for (int64_t row = 12; row < 1000; row += 12 * 27) { /* rows of no odd kind */
+        CHECK(find_stale_row(&h) == -1, "%s: %s", head_kind_names[kind], error.message);
+        for (int64_t row = 12; row < 1000; row += 12 * 27) { /* rows of no special kind */
             float was = dtype_load(weight, generated.weight.dtype, row * 200 + 199);
             dtype_store(weight, generated.weight.dtype, row * 200 + 199, was + 3.0f);
             gpu_put(h.weight, weight, bytes);
-            int64_t found = verify(&h);
-            CHECK(found == row, "%s: row %lld has changed, it found %lld", head_kind_names[kind],
-                  (long long)row, (long long)found);
+            int64_t found = find_stale_row(&h);
+            CHECK(found == row, "%s: row %lld has changed, row %lld was found",
+                  head_kind_names[kind], (long long)row, (long long)found);
             dtype_store(weight, generated.weight.dtype, row * 200 + 199, was);
         }
         gpu_put(h.weight, weight, bytes);
@@ -134,11 +135,11 @@ void screen_stale(void)
         header.error *= 0.5f;
         header.check = gumbel_screen_checksum(&header);
         gpu_put(h.screen.data, &header, sizeof header);
-        CHECK(verify(&h) >= 0, "%s: half the error", head_kind_names[kind]);
+        CHECK(find_stale_row(&h) >= 0, "%s: half the error", head_kind_names[kind]);
         header.columns = 192;
         header.check = gumbel_screen_checksum(&header);
         gpu_put(h.screen.data, &header, sizeof header);
-        CHECK(verify(&h) == -2, "%s: other columns", head_kind_names[kind]);
+        CHECK(find_stale_row(&h) == -2, "%s: other columns", head_kind_names[kind]);
         free_gpu_head(&h);
         free_generated_head(&generated);
     }
@@ -146,8 +147,8 @@ void screen_stale(void)
 
 /* ------------------------------------------------------------------------------- roundings ---- */
 
-/* Products that cancel, one large among small ones, growing and falling sums, equal ones that all
- * round alike, subnormal ones, random ones: weight i, and what h has there in row b. */
+/* Weight i, and below the hidden state's element i: products that cancel, one large among small
+ * ones, equal ones, a sum that grows and falls, mixed sizes, tiny ones, random ones. */
 static float rounding_weight(int kind, int64_t i, uint64_t *state)
 {
     switch (kind) {
@@ -171,11 +172,11 @@ static float rounding_weight(int kind, int64_t i, uint64_t *state)
 static float rounding_hidden(int kind, int64_t row, int64_t i, int64_t columns, uint64_t *state)
 {
     switch (kind) {
-    case 0: /* pairs of which only the last bits do not cancel */
+    case 0: /* pairs that cancel except for the last bits */
         return i % 2 ? -1.0f + (float)row / 128 : 1.0f + (float)row / 128;
     case 1:
         return i == 0 ? 1.0f + (float)row / 128 : 1.9921875f;
-    case 2: /* all round alike, row after row at another size */
+    case 2: /* all products of a row round the same way */
         return 1.0f + (float)row / 128;
     case 3:
         return i < columns / 2 ? 1.0f : -1.0f - (float)row / 128;
@@ -188,7 +189,8 @@ static float rounding_hidden(int kind, int64_t row, int64_t i, int64_t columns, 
     }
 }
 
-/* The largest |score - exact| / (gamma sum |w h|) of greedy draws over 16 equal tokens. */
+/* Returns the largest |score - exact| / (gamma * sum |w h|) of greedy draws over 16 equal tokens.
+ */
 static double measure_roundings(int kind, int64_t columns, gumbel_dtype dtype)
 {
     const int64_t batch = 64;
@@ -207,13 +209,13 @@ static double measure_roundings(int kind, int64_t columns, gumbel_dtype dtype)
     for (int64_t i = 0; i < batch * columns; i++)
         dtype_store(hidden, dtype, i,
                     rounding_hidden(kind, i / columns, i % columns, columns, &state));
-    gpu_head h = head_on_gpu(&generated);
+    gpu_head h = copy_head_to_gpu(&generated);
     float zero = 0, *temperature = gpu_copy(&zero, sizeof zero);
     gumbel_sampling how = {.struct_size = sizeof how, .temperature = {temperature, GUMBEL_SAME}};
     outcome *out = outcome_make(batch, 1);
     screened_draw d = {0};
     h.head.screen = (gumbel_screen){NULL, 0};
-    draw_by(&h.head, &how, out, &d);
+    draw_rows_once(&h.head, &how, out, &d);
     for (int64_t b = 0; b < batch; b++) {
         double exact = 0, size = 0;
         for (int64_t i = 0; i < columns; i++) {
@@ -239,8 +241,8 @@ void screen_roundings(void)
         for (int i = 0; i < 6; i++) {
             static const int64_t columns[] = {16, 64, 512, 4096, 8192, 32768};
             double bf16 = measure_roundings(kind, columns[i], GUMBEL_BFLOAT16);
-            CHECK(bf16 <= 1, "kind %d, D = %lld: %g of what is allowed", kind,
-                  (long long)columns[i], bf16);
+            CHECK(bf16 <= 1, "kind %d, D = %lld: %g times the bound", kind, (long long)columns[i],
+                  bf16);
             if (i >= 3)
                 printf("  roundings, kind %d, D = %lld: %.4f of gamma\n", kind,
                        (long long)columns[i], bf16);

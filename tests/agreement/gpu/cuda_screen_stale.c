@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights that change in place on a GPU after their screen was made. Whatever they become, calls
- * end, and each draw has a token of the vocabulary or a status. Writes and reads out of bounds are
- * for compute-sanitizer to find: memory of weights, outputs and workspace has no room to spare.
+ * Weights that change in place on a GPU after their screen was made. For any new values, calls end
+ * and each draw has a token of the vocabulary or a status. compute-sanitizer finds accesses out of
+ * bounds, as weights, outputs and workspace are allocated without padding.
  */
 #include "cuda_screens.h"
 #include "stale_weights.h"
@@ -16,18 +16,18 @@ enum { TOP = 3 };
 static gumbel_error error;
 
 /* Row parameters in device memory; one value for all rows. */
-typedef struct row_values {
+typedef struct row_params {
     float *temperature, *top_p, *min_p;
     int32_t *top_k;
     uint64_t *seed, *position;
-} row_values;
+} row_params;
 
-static row_values make_values(void)
+static row_params make_params(void)
 {
     const float temperature = 0.8f, top_p = 0.9f, min_p = 0.02f;
     const int32_t top_k = 40;
     const uint64_t seed = 7;
-    return (row_values){gpu_copy(&temperature, sizeof temperature),
+    return (row_params){gpu_copy(&temperature, sizeof temperature),
                         gpu_copy(&top_p, sizeof top_p),
                         gpu_copy(&min_p, sizeof min_p),
                         gpu_copy(&top_k, sizeof top_k),
@@ -35,7 +35,7 @@ static row_values make_values(void)
                         gpu_copy(&seed, sizeof seed)};
 }
 
-static void free_values(const row_values *v)
+static void free_params(const row_params *v)
 {
     gpu_free(v->temperature);
     gpu_free(v->top_p);
@@ -46,36 +46,36 @@ static void free_values(const row_values *v)
 }
 
 /* Whether each draw has a token in [0, vocab), or none and a status. */
-static int is_sound(const outcome *out, int64_t vocab, int all_nan, const char *what)
+static int check_draws(const outcome *out, int64_t vocab, int all_nan, const char *what)
 {
-    for (int64_t at = 0; at < out->batch * out->samples; at++) {
-        int32_t token = out->tokens[at], status = out->status[at / out->samples];
+    for (int64_t draw = 0; draw < out->batch * out->samples; draw++) {
+        int32_t token = out->tokens[draw], status = out->status[draw / out->samples];
         int sound = status == GUMBEL_ROW_OK ? token >= 0 && token < vocab : token == -1;
         if (!CHECK(sound && (!all_nan || status == GUMBEL_ROW_NAN),
-                   "%s: draw %lld has token %d, status %d", what, (long long)at, token, status))
+                   "%s: draw %lld has token %d, status %d", what, (long long)draw, token, status))
             return 0;
     }
     return 1;
 }
 
-/* A call by the screen: cut or not, with all outputs of a row that is cut. */
-static int draw_stale(const gumbel_head *head, const row_values *values, int cut, int32_t samples,
-                      int all_nan, const char *what)
+/* Draws with the screen. rules_level 0: plain; 1: top-k; 2: all rules and all outputs. */
+static int draw_stale_head(const gumbel_head *head, const row_params *params, int rules_level,
+                           int32_t samples, int all_nan, const char *what)
 {
-    gumbel_truncation rules = {.struct_size = sizeof rules, .top_k = {values->top_k, GUMBEL_SAME}};
-    if (cut > 1) {
-        rules.top_p = (gumbel_row_f32){values->top_p, GUMBEL_SAME};
-        rules.min_p = (gumbel_row_f32){values->min_p, GUMBEL_SAME};
+    gumbel_truncation rules = {.struct_size = sizeof rules, .top_k = {params->top_k, GUMBEL_SAME}};
+    if (rules_level > 1) {
+        rules.top_p = (gumbel_row_f32){params->top_p, GUMBEL_SAME};
+        rules.min_p = (gumbel_row_f32){params->min_p, GUMBEL_SAME};
         rules.ties = GUMBEL_TIES_EXACT;
     }
     gumbel_sampling how = {.struct_size = sizeof how,
-                           .temperature = {values->temperature, GUMBEL_SAME},
-                           .seed = {values->seed, GUMBEL_SAME},
-                           .position = {values->position, GUMBEL_SAME},
-                           .truncation = cut ? &rules : NULL,
+                           .temperature = {params->temperature, GUMBEL_SAME},
+                           .seed = {params->seed, GUMBEL_SAME},
+                           .position = {params->position, GUMBEL_SAME},
+                           .truncation = rules_level ? &rules : NULL,
                            .num_samples = samples};
     outcome *out = outcome_make(head->hidden.rows, samples);
-    if (cut > 1)
+    if (rules_level > 1)
         outcome_widen(out, TOP, GUMBEL_PROCESSED);
     else
         out->output.lse = out->output.logprobs = NULL;
@@ -89,46 +89,47 @@ static int draw_stale(const gumbel_head *head, const row_values *values, int cut
     GPU(cuCtxSynchronize);
     gpu_output_fetch(&on_gpu, out);
     int sound = CHECK(is_screened(head, &how), "%s", what) &&
-                is_sound(out, head->weight.rows, all_nan, what);
+                check_draws(out, head->weight.rows, all_nan, what);
     gpu_output_free(&on_gpu);
     gpu_free(workspace);
     outcome_free(out);
     return sound;
 }
 
-/* Draw from one head, whose weights become those of each kind in turn. */
-static void draw_kinds(const stale_kind *kinds, int count, int64_t vocab, int64_t columns,
-                       int64_t batch)
+/* Draws from one head per kind of change; `kinds` NULL: all kinds. */
+static void draw_stale_kinds(const stale_kind *kinds, int count, int64_t vocab, int64_t columns,
+                             int64_t batch)
 {
-    const row_values values = make_values();
+    const row_params params = make_params();
     uint64_t random = (uint64_t)vocab;
     for (int i = 0; i < count; i++) {
         const stale_kind kind = kinds ? kinds[i] : (stale_kind)i;
         const gumbel_dtype dtype = i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
         generated_head generated =
             generate_head((head_kind)(i % HEAD_HOSTILE), dtype, vocab, columns, batch, 21);
-        gpu_head h = head_on_gpu(&generated);
+        gpu_head h = copy_head_to_gpu(&generated);
         spoil_rows(&generated.weight, kind, &random);
         gpu_put(h.weight, generated.weight.data, (size_t)(vocab * columns) * dtype_size(dtype));
-        for (int cut = 0; cut < 3; cut++)
-            if (!draw_stale(&h.head, &values, cut, 1 + i % 3, kind == STALE_NAN, stale_names[kind]))
+        for (int rules_level = 0; rules_level < 3; rules_level++)
+            if (!draw_stale_head(&h.head, &params, rules_level, 1 + i % 3, kind == STALE_NAN,
+                                 stale_names[kind]))
                 break;
         free_gpu_head(&h);
         free_generated_head(&generated);
     }
-    free_values(&values);
+    free_params(&params);
 }
 
 void screen_stale_draws(void)
 {
-    draw_kinds(NULL, STALE_KINDS, 20000, 256, 1);
-    draw_kinds(NULL, STALE_KINDS, 30000, 520, 9);
-    draw_kinds(NULL, STALE_KINDS, 20000, 256, 20);
+    draw_stale_kinds(NULL, STALE_KINDS, 20000, 256, 1);
+    draw_stale_kinds(NULL, STALE_KINDS, 30000, 520, 9);
+    draw_stale_kinds(NULL, STALE_KINDS, 20000, 256, 20);
 }
 
-/* Some of it, for tools that take seconds a call. */
+/* A few small calls, for tools such as compute-sanitizer that slow each one to seconds. */
 void screen_stale_small(void)
 {
     static const stale_kind kinds[] = {STALE_NAN, STALE_LARGER, STALE_BYTES};
-    draw_kinds(kinds, 3, 8000, 136, 3);
+    draw_stale_kinds(kinds, 3, 8000, 136, 3);
 }

@@ -7,7 +7,7 @@
 
 static gumbel_error error;
 
-gpu_head head_on_gpu(const generated_head *generated)
+gpu_head copy_head_to_gpu(const generated_head *generated)
 {
     size_t element = dtype_size(generated->weight.dtype);
     gpu_head h = {.head = {.struct_size = sizeof h.head,
@@ -44,8 +44,8 @@ int is_screened(const gumbel_head *head, const gumbel_sampling *sampling)
     return strstr(text, "draw: screen:") != NULL || strstr(text, "draw: screen-truncated:") != NULL;
 }
 
-cuda_workspace find_pieces(const gumbel_head *head, const gumbel_sampling *sampling,
-                           void *workspace)
+cuda_workspace find_workspace_arrays(const gumbel_head *head, const gumbel_sampling *sampling,
+                                     void *workspace)
 {
     gumbel_problem call;
     cuda_plan plan;
@@ -53,16 +53,16 @@ cuda_workspace find_pieces(const gumbel_head *head, const gumbel_sampling *sampl
     if (gumbel_read_call_of_head(&call, gpu, NULL, head, sampling, &error) ||
         cuda_plan_call(&plan, (cuda_device *)gpu, &call, 0, &error))
         die("%s: %s", error.field, error.message);
-    const cuda_workspace pieces = cuda_carve_plan(&plan, &cursor, (cuda_device *)gpu, &call);
-    if (!pieces.screen.state)
+    const cuda_workspace arrays = cuda_carve_plan(&plan, &cursor, (cuda_device *)gpu, &call);
+    if (!arrays.screen.state)
         die("no screened draw");
-    return pieces;
+    return arrays;
 }
 
-void draw_by(const gumbel_head *head, const gumbel_sampling *sampling, outcome *into,
-             screened_draw *d)
+void draw_rows_once(const gumbel_head *head, const gumbel_sampling *sampling, outcome *drawn,
+                    screened_draw *d)
 {
-    size_t rows = (size_t)into->batch, bytes;
+    size_t rows = (size_t)drawn->batch, bytes;
     gumbel_output out = {.struct_size = sizeof out,
                          .tokens = gpu_make(rows * sizeof(int32_t)),
                          .scores = gpu_make(rows * sizeof(float)),
@@ -73,14 +73,14 @@ void draw_by(const gumbel_head *head, const gumbel_sampling *sampling, outcome *
     if (gumbel_sample(gpu, NULL, head, sampling, &out, d->workspace, bytes, &error))
         die("gumbel_sample: %s: %s", error.field, error.message);
     GPU(cuCtxSynchronize);
-    gpu_fetch(into->tokens, out.tokens, rows * sizeof(int32_t));
-    gpu_fetch(into->scores, out.scores, rows * sizeof(float));
-    gpu_fetch(into->status, out.status, rows * sizeof(int32_t));
+    gpu_fetch(drawn->tokens, out.tokens, rows * sizeof(int32_t));
+    gpu_fetch(drawn->scores, out.scores, rows * sizeof(float));
+    gpu_fetch(drawn->status, out.status, rows * sizeof(int32_t));
     gpu_free(out.tokens);
     gpu_free(out.scores);
     gpu_free(out.status);
     if (!head->screen.data)
         return;
-    d->pieces = find_pieces(head, sampling, d->workspace);
-    gpu_fetch(&d->state, d->pieces.screen.state, sizeof d->state);
+    d->arrays = find_workspace_arrays(head, sampling, d->workspace);
+    gpu_fetch(&d->state, d->arrays.screen.state, sizeof d->state);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Heads with their screens on a GPU, draws by them, and what those leave in their workspace.
+ * Heads and their screens in GPU memory, draws from them, and the workspace of such draws.
  */
 #ifndef TESTS_CUDA_SCREENS_H
 #define TESTS_CUDA_SCREENS_H
@@ -16,41 +16,41 @@ typedef struct gpu_head {
     gumbel_screen screen;
 } gpu_head;
 
-gpu_head head_on_gpu(const generated_head *generated);
+gpu_head copy_head_to_gpu(const generated_head *generated);
 void free_gpu_head(gpu_head *h);
 
-/* Whether a call is for the GPU's screen at all, of draws or of rows that are cut. */
+/* Whether a rung with a screen serves the call, truncated or not. */
 int is_screened(const gumbel_head *head, const gumbel_sampling *sampling);
 
 typedef struct screened_draw {
     void *workspace;
-    cuda_workspace pieces;
+    cuda_workspace arrays; /* pointers into `workspace` */
     cuda_screen_state state;
 } screened_draw;
 
-/* Where a call has its pieces. */
-cuda_workspace find_pieces(const gumbel_head *head, const gumbel_sampling *sampling,
-                           void *workspace);
+/* Pointers to the arrays of a screened call in its workspace. */
+cuda_workspace find_workspace_arrays(const gumbel_head *head, const gumbel_sampling *sampling,
+                                     void *workspace);
 
-/* Draw each row once; what it leaves, where the head has a screen, and the workspace, which is the
- * caller's to free. */
-void draw_by(const gumbel_head *head, const gumbel_sampling *sampling, outcome *into,
-             screened_draw *d);
+/* Draws each row once into `drawn`. The caller frees `d->workspace`; the other fields of `d` are
+ * set if the head has a screen. */
+void draw_rows_once(const gumbel_head *head, const gumbel_sampling *sampling, outcome *drawn,
+                    screened_draw *d);
 
-/* Many draws, in cuda_screen_many.c. */
-void screen_many(void);
+/* cuda_screen_many.c: 10^5 draws. */
+void screen_many_draws(void);
 
-/* Rows that are cut, in cuda_screen_cuts.c. */
-void screen_cuts(void);
-void screen_cuts_odd(void);
-void screen_cuts_replays(void);
-void screen_cuts_small(void);
+/* cuda_screen_truncated.c: truncated rows. */
+void screen_truncated_rows(void);
+void screen_truncated_odd(void);
+void screen_truncated_replays(void);
+void screen_truncated_small(void);
 
-/* Draws by weights that changed, in cuda_screen_stale.c. */
+/* cuda_screen_stale.c: draws after weights have changed. */
 void screen_stale_draws(void);
 void screen_stale_small(void);
 
-/* Tests of what is computed on the way, in cuda_screen_numbers.c. */
+/* cuda_screen_numbers.c: error bounds, detection of changed weights, rounding errors. */
 void screen_certificates(void);
 void screen_stale(void);
 void screen_roundings(void);

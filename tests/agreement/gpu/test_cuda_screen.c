@@ -2,7 +2,7 @@
  *
  * Draws with a screen on a GPU have the bits of draws without one: heads of all kinds, candidate
  * lists that overflow, rows that are not finite, ties, shards, replays. Large numbers of draws are
- * in cuda_screen_many.c, truncated rows in cuda_screen_cuts.c, stale weights in
+ * in cuda_screen_many.c, truncated rows in cuda_screen_truncated.c, stale weights in
  * cuda_screen_stale.c, error bounds and rounding errors in cuda_screen_numbers.c.
  */
 #define _POSIX_C_SOURCE 200112L
@@ -16,23 +16,24 @@
 
 static gumbel_error error;
 
-/* Of all draws: calls, those that the full pass drew, and candidates of the others. */
-static int64_t calls, fallen, candidates, rows_drawn;
+/* Counts since the last printed line. The last two leave out calls that the full pass drew. */
+static int64_t calls, fallback_calls, candidates, rows_drawn;
 
-/* Of a row that differs, what the screen made of the token that it should have drawn. */
-static void print_row(const screened_draw *d, int64_t row, int32_t token)
+/* Prints the listed candidates of a row that differs, and whether the expected token is one. */
+static void print_row_candidates(const screened_draw *d, int64_t row, int32_t token)
 {
     const int64_t group = row / CUDA_SCREEN_GROUP;
-    uint32_t listed = d->state.listed[group], most = CUDA_SCREEN_GROUP_CANDIDATES_MAX;
-    cuda_screen_entry *entries = make_zeroed(most, sizeof *entries);
+    uint32_t listed = d->state.listed[group], entries_max = CUDA_SCREEN_GROUP_CANDIDATES_MAX;
+    cuda_screen_entry *entries = make_zeroed(entries_max, sizeof *entries);
     gumbel_screen_hidden_error hidden_error;
-    int of_row = 0, found = 0;
-    gpu_fetch(&hidden_error, d->pieces.screen.hidden_errors + row, sizeof hidden_error);
-    gpu_fetch(entries, d->pieces.screen.entries + group * most, most * sizeof *entries);
-    for (uint32_t i = 0; i < listed && i < most; i++)
+    int row_candidates = 0, found = 0;
+    gpu_fetch(&hidden_error, d->arrays.screen.hidden_errors + row, sizeof hidden_error);
+    gpu_fetch(entries, d->arrays.screen.entries + group * entries_max,
+              entries_max * sizeof *entries);
+    for (uint32_t i = 0; i < listed && i < entries_max; i++)
         if (entries[i].row == (uint32_t)row) {
-            of_row++;
-            if (of_row <= 3 || entries[i].token == (uint32_t)token)
+            row_candidates++;
+            if (row_candidates <= 3 || entries[i].token == (uint32_t)token)
                 printf("  candidate %u: token %u, upper %.6f\n", i, entries[i].token,
                        (double)entries[i].upper);
             found |= entries[i].token == (uint32_t)token;
@@ -40,8 +41,8 @@ static void print_row(const screened_draw *d, int64_t row, int32_t token)
     printf("  row %lld: %d candidates of %u listed, the token is %s; again %u, ended %llu; "
            "hidden error: "
            "unit %g, outlier_sum %g, inlier_norm %g, residual %g, rounding %g\n",
-           (long long)row, of_row, listed, found ? "among them" : "NOT among them", d->state.again,
-           (unsigned long long)d->state.ended, (double)hidden_error.unit,
+           (long long)row, row_candidates, listed, found ? "among them" : "NOT among them",
+           d->state.again, (unsigned long long)d->state.ended, (double)hidden_error.unit,
            (double)hidden_error.outlier_sum, (double)hidden_error.inlier_norm,
            (double)hidden_error.residual, (double)hidden_error.rounding);
     free(entries);
@@ -52,34 +53,34 @@ static int same_bits(const float *a, const float *b)
     return memcmp(a, b, sizeof *a) == 0 || (isnan(*a) && isnan(*b));
 }
 
-/* Draw with the screen and without; 1 where all is the same. */
-static int draws_same(const gumbel_head *head, const gumbel_sampling *sampling, const char *what)
+/* Draws with the screen and without; returns whether all bits agree. */
+static int compare_draws(const gumbel_head *head, const gumbel_sampling *sampling, const char *what)
 {
     gumbel_head without = *head;
-    screened_draw plain = {0}, by = {0};
+    screened_draw plain = {0}, screened = {0};
     outcome *a = outcome_make(head->hidden.rows, 1), *b = outcome_make(head->hidden.rows, 1);
     int same = 1;
     without.screen = (gumbel_screen){NULL, 0};
-    draw_by(&without, sampling, a, &plain);
-    draw_by(head, sampling, b, &by);
+    draw_rows_once(&without, sampling, a, &plain);
+    draw_rows_once(head, sampling, b, &screened);
     for (int64_t row = 0; row < a->batch && same; row++) {
         same =
             CHECK(a->tokens[row] == b->tokens[row] && a->status[row] == b->status[row] &&
                       same_bits(&a->scores[row], &b->scores[row]),
-                  "%s: row %lld of %lld: token %d, score %a, status %d by the screen; %d, %a, %d "
-                  "without",
+                  "%s: row %lld of %lld: token %d, score %a, status %d with the screen; %d, %a, "
+                  "%d without",
                   what, (long long)row, (long long)a->batch, b->tokens[row], (double)b->scores[row],
                   b->status[row], a->tokens[row], (double)a->scores[row], a->status[row]);
         if (!same)
-            print_row(&by, row, a->tokens[row]);
+            print_row_candidates(&screened, row, a->tokens[row]);
     }
     calls++;
-    fallen += by.state.again != 0;
-    for (int i = 0; i < CUDA_SCREEN_GROUPS && !by.state.again; i++)
-        candidates += by.state.listed[i];
-    rows_drawn += by.state.again ? 0 : a->batch;
+    fallback_calls += screened.state.again != 0;
+    for (int i = 0; i < CUDA_SCREEN_GROUPS && !screened.state.again; i++)
+        candidates += screened.state.listed[i];
+    rows_drawn += screened.state.again ? 0 : a->batch;
     gpu_free(plain.workspace);
-    gpu_free(by.workspace);
+    gpu_free(screened.workspace);
     outcome_free(a);
     outcome_free(b);
     return same;
@@ -88,9 +89,9 @@ static int draws_same(const gumbel_head *head, const gumbel_sampling *sampling, 
 static void print_counts(const char *what)
 {
     printf("  %s: %lld calls, %lld by the full pass, %.1f candidates a row\n", what,
-           (long long)calls, (long long)fallen,
+           (long long)calls, (long long)fallback_calls,
            rows_drawn ? (double)candidates / (double)rows_drawn : 0.0);
-    calls = fallen = candidates = rows_drawn = 0;
+    calls = fallback_calls = candidates = rows_drawn = 0;
 }
 
 /* --------------------------------------------------------------------------- many draws ---- */
@@ -100,8 +101,9 @@ static const float temperatures[] = {0.8f, 0.0f, 0.3f, 1.0f, 3.0f, 100.0f};
 
 static int nightly(void) { return getenv("GUMBEL_NIGHTLY") != NULL; }
 
-/* `count` calls of all rows, each at another position; the first `hot` temperatures in turns. */
-static void draw_many(const gpu_head *h, int count, int hot, const char *what)
+/* Compares `count` calls of all rows at consecutive positions. Rows take the first
+ * `temperature_count` temperatures in turns. */
+static void compare_calls(const gpu_head *h, int count, int temperature_count, const char *what)
 {
     const int64_t batch = h->head.hidden.rows;
     float *temperature = make_zeroed((size_t)batch, sizeof *temperature);
@@ -116,10 +118,10 @@ static void draw_many(const gpu_head *h, int count, int hot, const char *what)
         return;
     for (uint64_t position = 0; position < (uint64_t)count; position++) {
         for (int64_t b = 0; b < batch; b++)
-            temperature[b] = temperatures[((uint64_t)b + position) % (uint64_t)hot];
+            temperature[b] = temperatures[((uint64_t)b + position) % (uint64_t)temperature_count];
         gpu_put(on_gpu, temperature, (size_t)batch * sizeof *temperature);
         gpu_put(position_on_gpu, &position, sizeof position);
-        if (!draws_same(&h->head, &how, what))
+        if (!compare_draws(&h->head, &how, what))
             break;
     }
     free(temperature);
@@ -128,13 +130,14 @@ static void draw_many(const gpu_head *h, int count, int hot, const char *what)
     gpu_free(position_on_gpu);
 }
 
-/* Draw from a made head; `list_max` 0: as it is. */
-static void draw_generated(head_kind kind, gumbel_dtype dtype, int64_t vocab, int64_t columns,
-                           int64_t batch, int count, int hot, int list_max)
+/* Compares calls of a generated head. A nonzero `list_max` replaces the screen's own. */
+static void compare_generated_head(head_kind kind, gumbel_dtype dtype, int64_t vocab,
+                                   int64_t columns, int64_t batch, int count, int temperature_count,
+                                   int list_max)
 {
     generated_head generated =
         generate_head(kind, dtype, vocab, columns, batch, 21 + (uint64_t)batch);
-    gpu_head h = head_on_gpu(&generated);
+    gpu_head h = copy_head_to_gpu(&generated);
     char what[96];
     snprintf(what, sizeof what, "%s %s, V = %lld, D = %lld, B = %lld%s", head_kind_names[kind],
              dtype_name(dtype), (long long)vocab, (long long)columns, (long long)batch,
@@ -146,7 +149,7 @@ static void draw_generated(head_kind kind, gumbel_dtype dtype, int64_t vocab, in
         header.check = gumbel_screen_checksum(&header);
         gpu_put(h.screen.data, &header, sizeof header);
     }
-    draw_many(&h, count, hot, what);
+    compare_calls(&h, count, temperature_count, what);
     print_counts(what);
     free_gpu_head(&h);
     free_generated_head(&generated);
@@ -158,43 +161,43 @@ static const int64_t batches[] = {1, 3, 4, 5, 8, 9, 16, 17, 32, 33, 64};
 static void screen_batches(void)
 {
     for (int i = 0; i < BATCHES; i++)
-        draw_generated(HEAD_GAUSSIAN, i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 20000, 256,
-                       batches[i], 20, 4, 0);
+        compare_generated_head(HEAD_GAUSSIAN, i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 20000, 256,
+                               batches[i], 20, 4, 0);
 }
 
 static void screen_kinds(void)
 {
     for (int kind = 0; kind < HEAD_KINDS; kind++)
         for (int i = 0; i < 3; i++)
-            draw_generated((head_kind)kind, i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16,
-                           20000 + 16 * kind, 192 + 8 * i, 1 + 7 * i, nightly() ? 2000 : 30,
-                           TEMPERATURES, 0);
+            compare_generated_head((head_kind)kind, i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16,
+                                   20000 + 16 * kind, 192 + 8 * i, 1 + 7 * i, nightly() ? 2000 : 30,
+                                   TEMPERATURES, 0);
 }
 
-/* Columns that fill no tile, and many; tokens that do not. */
+/* Column and token counts that are not multiples of a tile, and large ones. */
 static void screen_shapes(void)
 {
     static const int64_t columns[] = {8, 56, 64, 120, 128, 136, 264, 1032, 2048, 4104};
     for (int i = 0; i < 10; i++)
-        draw_generated(HEAD_STRUCTURED, GUMBEL_BFLOAT16, 16 * (1 + 37 * i), columns[i], 1 + i, 6, 4,
-                       0);
-    draw_generated(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 16, 64, 2, 6, 4, 0);
-    draw_generated(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 128 * 140, 64, 2, 6, 4, 0);
+        compare_generated_head(HEAD_STRUCTURED, GUMBEL_BFLOAT16, 16 * (1 + 37 * i), columns[i],
+                               1 + i, 6, 4, 0);
+    compare_generated_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 16, 64, 2, 6, 4, 0);
+    compare_generated_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 128 * 140, 64, 2, 6, 4, 0);
 }
 
 static void screen_lists(void)
 {
-    draw_generated(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 20000, 256, 1, 10, TEMPERATURES, 1);
-    draw_generated(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 20000, 256, 8, 10, TEMPERATURES, 1);
-    draw_generated(HEAD_STRUCTURED, GUMBEL_FLOAT16, 20000, 256, 40, 10, TEMPERATURES, 2);
+    compare_generated_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 20000, 256, 1, 10, TEMPERATURES, 1);
+    compare_generated_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 20000, 256, 8, 10, TEMPERATURES, 1);
+    compare_generated_head(HEAD_STRUCTURED, GUMBEL_FLOAT16, 20000, 256, 40, 10, TEMPERATURES, 2);
 }
 
-/* Rows of zeros, equal rows, weights and hidden states that are not finite or very small. */
+/* Zeros, equal rows, and weights or hidden states that are not finite or very small. */
 static void screen_odd(void)
 {
     static const char *const names[] = {
-        "NaN in a row of weights", "inf in one",    "NaN in h", "inf in h", "h of zeros",
-        "equal weights",           "small weights", "small h"};
+        "NaN in a row of weights", "inf in a row of weights", "NaN in h", "inf in h", "h of zeros",
+        "equal weights",           "small weights",           "small h"};
     const gumbel_dtype dtype = GUMBEL_BFLOAT16;
     for (int odd = 0; odd < 8; odd++) {
         generated_head generated = generate_head(HEAD_GAUSSIAN, dtype, 4000, 128, 6, 5);
@@ -214,23 +217,23 @@ static void screen_odd(void)
             dtype_store_nan(hidden, dtype, 3 * 128 + 5);
         if (odd == 3)
             dtype_store_infinite(hidden, dtype, 3 * 128 + 5, -1);
-        gpu_head h = head_on_gpu(&generated);
-        draw_many(&h, 6, TEMPERATURES, names[odd]);
+        gpu_head h = copy_head_to_gpu(&generated);
+        compare_calls(&h, 6, TEMPERATURES, names[odd]);
         print_counts(names[odd]);
         free_gpu_head(&h);
         free_generated_head(&generated);
     }
 }
 
-/* A shard, and tokens behind its end. */
+/* A shard, then one whose last rows are past the end of the vocabulary. */
 static void screen_shard(void)
 {
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 5008, 128, 5, 5);
-    gpu_head h = head_on_gpu(&generated);
+    gpu_head h = copy_head_to_gpu(&generated);
     h.head.first_token = 192;
-    draw_many(&h, 8, 4, "shard");
+    compare_calls(&h, 8, 4, "shard");
     h.head.vocab_size = 192 + 4001;
-    draw_many(&h, 8, 4, "shard that ends early");
+    compare_calls(&h, 8, 4, "shard that ends early");
     print_counts("shards");
     free_gpu_head(&h);
     free_generated_head(&generated);
@@ -238,8 +241,10 @@ static void screen_shard(void)
 
 static void screen_large(void)
 {
-    draw_generated(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 60000, 512, 16, nightly() ? 4000 : 40, 4, 0);
-    draw_generated(HEAD_OUTLIERS, GUMBEL_BFLOAT16, 30000, 1024, 64, nightly() ? 1000 : 20, 4, 0);
+    compare_generated_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 60000, 512, 16, nightly() ? 4000 : 40, 4,
+                           0);
+    compare_generated_head(HEAD_OUTLIERS, GUMBEL_BFLOAT16, 30000, 1024, 64, nightly() ? 1000 : 20,
+                           4, 0);
 }
 
 /* ---------------------------------------------------------------------------- replays ---- */
@@ -247,7 +252,7 @@ static void screen_large(void)
 static void screen_replays(void)
 {
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 9600, 256, 12, 5);
-    gpu_head h = head_on_gpu(&generated);
+    gpu_head h = copy_head_to_gpu(&generated);
     gumbel_head without = h.head;
     uint64_t seed = 7, position = 0, *seed_on_gpu = gpu_copy(&seed, sizeof seed),
              *position_on_gpu = gpu_copy(&seed, sizeof seed);
@@ -288,11 +293,11 @@ static void screen_replays(void)
     free_generated_head(&generated);
 }
 
-/* Some of it, for tools that take seconds a call. */
+/* A few small calls, for tools such as compute-sanitizer that slow each one to seconds. */
 static void screen_small(void)
 {
-    draw_generated(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 2000, 136, 5, 2, 4, 0);
-    draw_generated(HEAD_STRUCTURED, GUMBEL_FLOAT16, 1040, 64, 12, 1, 4, 1);
+    compare_generated_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 2000, 136, 5, 2, 4, 0);
+    compare_generated_head(HEAD_STRUCTURED, GUMBEL_FLOAT16, 1040, 64, 12, 1, 4, 1);
 }
 
 int main(int argc, char **argv)
@@ -309,17 +314,17 @@ int main(int argc, char **argv)
         {"screen_replays", screen_replays},
         {"screen_roundings", screen_roundings},
         {"screen_large", screen_large},
-        {"screen_many", screen_many},
-        {"screen_cuts_small", screen_cuts_small},
-        {"screen_cuts", screen_cuts},
-        {"screen_cuts_odd", screen_cuts_odd},
-        {"screen_cuts_replays", screen_cuts_replays},
+        {"screen_many_draws", screen_many_draws},
+        {"screen_truncated_small", screen_truncated_small},
+        {"screen_truncated_rows", screen_truncated_rows},
+        {"screen_truncated_odd", screen_truncated_odd},
+        {"screen_truncated_replays", screen_truncated_replays},
         {"screen_stale", screen_stale},
         {"screen_stale_draws", screen_stale_draws},
         {"screen_stale_small", screen_stale_small},
         {NULL, NULL},
     };
-    /* Also where the full pass is faster. */
+    /* Selects the screen even if the full pass is faster. */
     setenv("GUMBEL_RUNGS", "screen", 1);
     return cuda_run_tests(argc, argv, tests);
 }

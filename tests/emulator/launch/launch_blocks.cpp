@@ -20,12 +20,12 @@ void blocks_body(const void *argument)
     p.stored_subtiles ? gumbel_truncated_bounded(p) : gumbel_truncated_blocks(p);
 }
 
-template <class params, void (*kernel)(params)> void body(const void *argument)
+template <class params, void (*kernel)(params)> void kernel_body(const void *argument)
 {
     kernel(*(const params *)argument);
 }
 
-cta_shape shape_of(const cuda_truncated_params &p)
+cta_shape top64_shape(const cuda_truncated_params &p)
 {
     return {p.problem.batch, 1, CUDA_TRUNCATED_THREADS, (size_t)CUDA_TOP64_BYTES_OF(p.blocks),
             memories};
@@ -41,21 +41,22 @@ void emulate_blocks(const cuda_truncated_params &p, uint64_t *random, const char
              what);
 }
 
-void emulate_candidates(const cuda_top64_params &p, uint64_t *random, const char *what)
+void emulate_draw_top64(const cuda_top64_params &p, uint64_t *random, const char *what)
 {
-    run_ctas(body<cuda_top64_params, gumbel_draw_top64>, &p, shape_of(p.rows), random, what);
+    run_ctas(kernel_body<cuda_top64_params, gumbel_draw_top64>, &p, top64_shape(p.rows), random,
+             what);
 }
 
-void emulate_list(const cuda_top64_params &p, uint64_t *random, const char *what)
+void emulate_select_top64(const cuda_top64_params &p, uint64_t *random, const char *what)
 {
-    run_ctas(body<cuda_top64_params, gumbel_select_top64>, &p, shape_of(p.rows), random, what);
+    run_ctas(kernel_body<cuda_top64_params, gumbel_select_top64>, &p, top64_shape(p.rows), random,
+             what);
 }
 
-void emulate_exchange_candidates(const cuda_top64_exchange_params &p, uint64_t *random,
-                                 const char *what)
+void emulate_exchange_top64(const cuda_top64_exchange_params &p, uint64_t *random, const char *what)
 {
     const cuda_truncated_params &q = p.draw.rows;
-    run_ctas(q.block_maxima ? body<cuda_top64_exchange_params, gumbel_select_exchange_top64>
-                            : body<cuda_top64_exchange_params, gumbel_exchange_top64>,
-             &p, shape_of(q), random, what);
+    run_ctas(q.block_maxima ? kernel_body<cuda_top64_exchange_params, gumbel_select_exchange_top64>
+                            : kernel_body<cuda_top64_exchange_params, gumbel_exchange_top64>,
+             &p, top64_shape(q), random, what);
 }

@@ -14,25 +14,25 @@ namespace
 
 std::vector<pivot_paths> paths;
 
-/* How the row of the running CTA is served. */
 pivot_paths &path_of_row(const cuda_truncated_params &p)
 {
     return paths[blockIdx.x / (unsigned)p.splits];
 }
 
-/* The score that must be reached; for every third row a score that no token reaches. */
-float require_score(const cuda_truncated_params &p, float least_score)
+/* Replaces the likely score of every third row by one that no token reaches. */
+float choose_least_score(const cuda_truncated_params &p, float least_score)
 {
     const bool third = blockIdx.x / (unsigned)p.splits % 3 == 2;
-    path_of_row(p).missed |= third && !std::isnan(least_score);
+    path_of_row(p).drawn_twice |= third && !std::isnan(least_score);
     return third ? least_score + 100.0f : least_score;
 }
 
 } // namespace
 
 #define draw_from_split(row, begin, least_score)                                                   \
-    (path_of_row(p).drawn = true, draw_from_split(row, begin, require_score(p, least_score)))
-#define sum_split_exactly(row) (path_of_row(p).exactly = true, sum_split_exactly(row))
+    (path_of_row(p).drawn_again = true,                                                            \
+     draw_from_split(row, begin, choose_least_score(p, least_score)))
+#define sum_split_exactly(row) (path_of_row(p).summed_exactly = true, sum_split_exactly(row))
 
 #include "cuda/truncated/pivots/truncated_pivots.cu"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches, as fibers, the kernel that serves rows which are drawn before they are truncated.
+ * Launches, as fibers, the kernel that truncates rows after their draw.
  */
 #ifndef TESTS_EMULATOR_LAUNCH_PIVOTS_H
 #define TESTS_EMULATOR_LAUNCH_PIVOTS_H
@@ -9,16 +9,15 @@
 
 #include <vector>
 
-/* How a row was served after the first winner: drawn again, also because no token reached the
- * likely score, or summed exactly. */
+/* Steps that the kernel took for a row after the first winner: drew again; drew twice, because no
+ * token reached the likely score; summed masses exactly. */
 struct pivot_paths {
-    bool drawn, missed, exactly;
+    bool drawn_again, drawn_twice, summed_exactly;
 };
 
-/* Runs the kernel over p.problem.batch rows by p.splits CTAs each: at the same time or, without
- * `at_once`, one after the other, as on a GPU that has no room for all. Returns how each row was
- * served. `random` is the state of the thread order, `what` is for messages. Ends the program if
- * threads deadlock. */
+/* Runs p.splits CTAs for each of p.problem.batch rows: at the same time if `at_once`, else one
+ * after the other, as on a GPU without room for all. Returns the path of each row. `random` is the
+ * state of the thread order; messages include `what`. Ends the program if threads deadlock. */
 std::vector<pivot_paths> emulate_pivots(const cuda_truncated_params &p, bool at_once,
                                         uint64_t *random, const char *what);
 

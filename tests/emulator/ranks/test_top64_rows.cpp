@@ -350,7 +350,7 @@ bool sends(const listed_case &c, const found_rows &host,
     const int32_t late = (r + 1) % c.ranks;
     if (silent)
         *boxes[(size_t)r].place(c.ranks, late, random_below(random, (uint32_t)words)) = 0;
-    emulate_exchange_candidates(p, random, what);
+    emulate_exchange_top64(p, random, what);
     if (silent) {
         int flagged = 0;
         bool right = true; /* rows that had arrived are drawn correctly */
@@ -398,7 +398,7 @@ bool lists(const listed_case &c, const std::vector<uint32_t> &sent, int32_t r, b
     cuda_top64_params p = params_of(c, {}, nullptr);
     const stored_shard shard(c, r, &p.rows, by_bounds, random);
     p.candidates = words.data();
-    emulate_list(p, random, what);
+    emulate_select_top64(p, random, what);
     for (size_t i = 0; i < (size_t)c.batch * GUMBEL_RANK_WORDS; i++) {
         const size_t b = i / GUMBEL_RANK_WORDS;
         const bool unlisted = words[b] == CUDA_ROW_NOT_SELECTED && !c.tame;
@@ -428,7 +428,7 @@ bool passes(int index)
     cuda_top64_params p = params_of(c, gathered.output(), gathered.left.data());
     p.received = all.data();
     p.stride = (int64_t)sent[0].size();
-    emulate_candidates(p, &random, what);
+    emulate_draw_top64(p, &random, what);
     const int32_t r = (int32_t)random_below(&random, (uint32_t)c.ranks);
     const draw_path by = c.ranks > 1 && index % 4 == 0 ? SILENT : LISTED;
     return compare(c, host, gathered, what, "gathered") &&

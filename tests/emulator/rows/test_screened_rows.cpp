@@ -187,8 +187,8 @@ bool passes(int index, gumbel_device *cpu, counts *all)
     const bool needs_mass = output.lse || output.logprobs || output.top_logprobs;
     emulated_launch own =
         emulated_launch_of(generated->head, sampling, needs_mass, 0, ctas, &random, what);
-    void *screen = emulate_making(own.params.problem.weight, is_short ? 1 : GUMBEL_SCREEN_LIST_MAX,
-                                  &random, what);
+    void *screen = emulate_prepare_screen(own.params.problem.weight,
+                                          is_short ? 1 : GUMBEL_SCREEN_LIST_MAX, &random, what);
     uint64_t *floors = (uint64_t *)poisoned_workspace((size_t)(plan.batch * plan.samples) *
                                                       CUDA_THRESHOLD_WORDS * sizeof *floors);
     std::vector<int32_t> states((size_t)plan.batch, 7);
@@ -199,7 +199,7 @@ bool passes(int index, gumbel_device *cpu, counts *all)
     own.params.tag = 1 + 3 * (uint64_t)index;
     cuda_truncated_params p = rows_of(own.params.problem, &found, output, &states);
     int64_t listed = 0;
-    const bool again = emulate_screen_cut(own.params, &p, ctas, &random, what, &listed);
+    const bool again = emulate_truncated_screen(own.params, &p, ctas, &random, what, &listed);
     if (again) {
         p.splits = CUDA_CLUSTER_CTAS;
         p.split_size = cuda_cluster_slice(tokens);

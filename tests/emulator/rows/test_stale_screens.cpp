@@ -127,7 +127,7 @@ bool draw_stale(emulated_launch &own, const gumbel_output &output, bool is_cut, 
     p.problem.logits = tensor_of(logits, GUMBEL_FLOAT32, q.batch, q.vocab, stride);
     p.output = output;
     p.row_states = states.data();
-    if (!emulate_screen_cut(own.params, &p, ctas, random, what, &listed))
+    if (!emulate_truncated_screen(own.params, &p, ctas, random, what, &listed))
         return false;
     p.splits = CUDA_CLUSTER_CTAS;
     p.split_size = cuda_cluster_slice(q.end_token - q.first_token);
@@ -157,7 +157,8 @@ bool passes(int index, counts *all)
         fenced_output(&f, plan.batch, plan.samples, 3, is_cut && one_in(&random, 2));
     emulated_launch own =
         emulated_launch_of(head, sampling, output.lse != NULL, 0, ctas, &random, what);
-    void *screen = emulate_making(own.params.problem.weight, GUMBEL_SCREEN_LIST_MAX, &random, what);
+    void *screen =
+        emulate_prepare_screen(own.params.problem.weight, GUMBEL_SCREEN_LIST_MAX, &random, what);
     own.params.problem.screen = screen;
     own.params.row_thresholds = (uint64_t *)guard_copy(
         &f, NULL, (size_t)(plan.batch * plan.samples) * CUDA_THRESHOLD_WORDS * sizeof(uint64_t), 1);

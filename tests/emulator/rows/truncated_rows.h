@@ -33,7 +33,7 @@ inline void choose_range(request_plan *plan, uint64_t *random)
 
 /* Makes the logits of row 0 consecutive floats just below 16: many differ in value but have equal z
  * at most temperatures, and many tokens have one value. */
-inline void crowd(request *req, uint64_t *random)
+inline void set_adjacent_logits(request *req, uint64_t *random)
 {
     const gumbel_tensor &t = req->logits.logits;
     const uint32_t values = 20 + random_below(random, 400);
@@ -41,8 +41,8 @@ inline void crowd(request *req, uint64_t *random)
         ((float *)t.data)[i] = 16.0f - 0x1p-20f * (float)(1 + random_below(random, values));
 }
 
-/* Gives row 0 logits that defeat the guesses of a search. */
-inline void make_hostile(request *req, uint32_t shape)
+/* Sets the logits of row 0 so that the first guesses of a search are far off. */
+inline void set_hostile_logits(request *req, uint32_t shape)
 {
     const gumbel_tensor &t = req->logits.logits;
     for (int64_t i = 0; t.dtype == GUMBEL_FLOAT32 && i < t.cols; i++)
@@ -50,13 +50,13 @@ inline void make_hostile(request *req, uint32_t shape)
 }
 
 /* Clears the rules; keeps their order and the handling of ties. */
-inline void clear_truncation(gumbel_truncation *cut)
+inline void clear_truncation(gumbel_truncation *truncation)
 {
     gumbel_truncation none = {};
-    none.struct_size = cut->struct_size;
-    none.order = cut->order;
-    none.ties = cut->ties;
-    *cut = none;
+    none.struct_size = truncation->struct_size;
+    none.order = truncation->order;
+    none.ties = truncation->ties;
+    *truncation = none;
 }
 
 /* Truncation as in llama.cpp or transformers, for rows of a usual temperature. */
@@ -67,37 +67,37 @@ struct engine_truncation {
 
 /* Truncates by top_k, a nucleus of the rest, and min_p, which usually truncates more: the nucleus
  * of the tokens that min_p keeps would differ. */
-inline void truncate_as_engines(request *req, int32_t top_k, engine_truncation *own,
+inline void truncate_as_engines(request *req, int32_t top_k, engine_truncation *storage,
                                 uint64_t *random)
 {
-    gumbel_truncation *cut = &req->truncation;
-    own->top_k = top_k;
-    own->top_p = 0.3f + 0.05f * (float)random_below(random, 14);
-    own->min_p = 0.05f * (float)(1 + random_below(random, 12));
-    own->temperature = 0.6f + 0.3f * (float)random_below(random, 5);
-    req->sampling.temperature = {&own->temperature, GUMBEL_SAME};
-    cut->top_k = {&own->top_k, GUMBEL_SAME};
-    cut->top_p = {&own->top_p, GUMBEL_SAME};
-    cut->min_p = {&own->min_p, GUMBEL_SAME};
-    cut->order = one_in(random, 2) ? GUMBEL_ORDER_TOP_K_TOP_P_MIN_P
-                                   : GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE;
+    gumbel_truncation *truncation = &req->truncation;
+    storage->top_k = top_k;
+    storage->top_p = 0.3f + 0.05f * (float)random_below(random, 14);
+    storage->min_p = 0.05f * (float)(1 + random_below(random, 12));
+    storage->temperature = 0.6f + 0.3f * (float)random_below(random, 5);
+    req->sampling.temperature = {&storage->temperature, GUMBEL_SAME};
+    truncation->top_k = {&storage->top_k, GUMBEL_SAME};
+    truncation->top_p = {&storage->top_p, GUMBEL_SAME};
+    truncation->min_p = {&storage->min_p, GUMBEL_SAME};
+    truncation->order = one_in(random, 2) ? GUMBEL_ORDER_TOP_K_TOP_P_MIN_P
+                                          : GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE;
 }
 
 /* Requests all outputs, or tokens and some others. */
 inline gumbel_output choose_outputs(const outcome *from, uint64_t *random)
 {
-    gumbel_output wanted = from->output;
+    gumbel_output requested = from->output;
     if (one_in(random, 2))
-        return wanted;
+        return requested;
     if (!one_in(random, 3))
-        wanted.lse = wanted.logprobs = wanted.top_logprobs = NULL;
+        requested.lse = requested.logprobs = requested.top_logprobs = NULL;
     if (!one_in(random, 3))
-        wanted.kept = NULL;
+        requested.kept = NULL;
     if (one_in(random, 2))
-        wanted.scores = NULL;
+        requested.scores = NULL;
     if (one_in(random, 2))
-        wanted.ranks = NULL;
-    return wanted;
+        requested.ranks = NULL;
+    return requested;
 }
 
 /* Launch parameters as the CUDA backend begins to prepare them. */

@@ -2,7 +2,7 @@
 #include "gpu_shards.h"
 
 gumbel_status gpu_shard_make(gpu_shard *generated, gumbel_group *group, const gpu_request *whole,
-                             const shard_split *split, int32_t rank, int fused, int bare,
+                             const shard_split *split, int32_t rank, int fused, int tokens_only,
                              const outcome *like, gumbel_error *error)
 {
     *generated = (gpu_shard){.group = group, .fused = fused};
@@ -12,7 +12,7 @@ gumbel_status gpu_shard_make(gpu_shard *generated, gumbel_group *group, const gp
     else
         generated->logits = shards_logits(&whole->req, split, rank);
     generated->req = generated->out = gpu_output_make(like);
-    if (bare)
+    if (tokens_only)
         generated->req = (gumbel_output){.struct_size = sizeof generated->req,
                                          .tokens = generated->out.tokens,
                                          .scores = generated->out.scores,

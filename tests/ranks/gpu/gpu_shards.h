@@ -21,11 +21,11 @@ typedef struct gpu_shard {
     size_t bytes;
 } gpu_shard;
 
-/* Makes the shard of rank r, with poisoned copies of the outputs of `like`. With `bare`, requests
- * only tokens, scores and statuses. Returns GUMBEL_ERROR_UNSUPPORTED if the group does not support
- * the request; other errors end the program. */
+/* Makes the shard of rank r, with poisoned copies of the outputs of `like`. With `tokens_only`,
+ * requests only tokens, scores and statuses. Returns GUMBEL_ERROR_UNSUPPORTED if the group does not
+ * support the request; other errors end the program. */
 gumbel_status gpu_shard_make(gpu_shard *generated, gumbel_group *group, const gpu_request *whole,
-                             const shard_split *split, int32_t rank, int fused, int bare,
+                             const shard_split *split, int32_t rank, int fused, int tokens_only,
                              const outcome *like, gumbel_error *error);
 void gpu_shard_free(gpu_shard *generated);
 

@@ -10,30 +10,30 @@
 #include <time.h>
 
 typedef struct member {
-    queued_ranks *place;
-    gumbel_transport host;   /* transport of calls */
-    gumbel_transport beside; /* transport of host collectives, which run on worker threads */
-    CUevent came, left; /* of a queued exchange: this rank's data are ready; it has read all data */
-    CUstream stream;    /* of host collectives */
+    queued_ranks *shared;
+    gumbel_transport call_transport;       /* of the thread that makes calls */
+    gumbel_transport collective_transport; /* of the worker thread that runs host collectives */
+    CUevent data_ready, copies_done; /* of a queued exchange: own data written; all ranks' read */
+    CUstream stream;                 /* of host collectives */
 } member;
 
 struct queued_ranks {
-    int32_t ranks, refuses;
-    _Atomic int collectives;
-    thread_ranks *called, *collective;
+    int32_t ranks, failing_rank; /* rank whose host collectives fail; -1: none */
+    _Atomic int collectives;     /* host collectives that rank 0 has run */
+    thread_ranks *call_ranks, *collective_ranks;
     member members[THREAD_RANKS_MAX];
 };
 
-/* Sent by each rank to all others in an exchange: the address of its data, and its events. */
-typedef struct offer {
+/* Each rank sends the others this address of its data, and its events. */
+typedef struct rank_data {
     const void *send;
-    CUevent came, left;
-} offer;
+    CUevent data_ready, copies_done;
+} rank_data;
 
-static int exchange_on_host(const gumbel_transport *by, const void *send, void *receive,
+static int exchange_on_host(const gumbel_transport *transport, const void *send, void *receive,
                             size_t bytes, int64_t timeout_ms, char *why)
 {
-    return by->all_gather(by->context, NULL, send, receive, bytes, timeout_ms, why);
+    return transport->all_gather(transport->context, NULL, send, receive, bytes, timeout_ms, why);
 }
 
 static int all_gather(void *context, void *stream, const void *send, void *receive, size_t bytes,
@@ -41,17 +41,18 @@ static int all_gather(void *context, void *stream, const void *send, void *recei
 {
     member *m = context;
     (void)stream;
-    return exchange_on_host(&m->host, send, receive, bytes, timeout_ms, why);
+    return exchange_on_host(&m->call_transport, send, receive, bytes, timeout_ms, why);
 }
 
 /* Copies the data of all ranks to `receive`, except data that are already in place. */
-static void copy_all(const offer *all, int32_t ranks, void *receive, size_t bytes, CUstream stream)
+static void copy_rank_data(const rank_data *all, int32_t ranks, void *receive, size_t bytes,
+                           CUstream stream)
 {
     for (int32_t r = 0; r < ranks; r++) {
-        char *to = (char *)receive + (size_t)r * bytes;
-        if (all[r].send != to)
-            GPU(cuMemcpyDtoDAsync, (CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)all[r].send,
-                bytes, stream);
+        char *destination = (char *)receive + (size_t)r * bytes;
+        if (all[r].send != destination)
+            GPU(cuMemcpyDtoDAsync, (CUdeviceptr)(uintptr_t)destination,
+                (CUdeviceptr)(uintptr_t)all[r].send, bytes, stream);
     }
 }
 
@@ -61,24 +62,24 @@ static int queue_gather(void *context, void *stream, const void *send, void *rec
                         int64_t timeout_ms, char *why)
 {
     member *m = context;
-    int32_t ranks = m->place->ranks;
-    offer all[THREAD_RANKS_MAX];
-    const offer own = {send, m->came, m->left};
-    GPU(cuEventRecord, m->came, stream);
-    if (exchange_on_host(&m->host, &own, all, sizeof own, timeout_ms, why))
+    int32_t ranks = m->shared->ranks;
+    rank_data all[THREAD_RANKS_MAX];
+    const rank_data own = {send, m->data_ready, m->copies_done};
+    GPU(cuEventRecord, m->data_ready, stream);
+    if (exchange_on_host(&m->call_transport, &own, all, sizeof own, timeout_ms, why))
         return 1;
     for (int32_t r = 0; r < ranks; r++)
-        GPU(cuStreamWaitEvent, stream, all[r].came, 0);
-    copy_all(all, ranks, receive, bytes, stream);
-    GPU(cuEventRecord, m->left, stream);
-    if (exchange_on_host(&m->host, &own, all, sizeof own, timeout_ms, why))
+        GPU(cuStreamWaitEvent, stream, all[r].data_ready, 0);
+    copy_rank_data(all, ranks, receive, bytes, stream);
+    GPU(cuEventRecord, m->copies_done, stream);
+    if (exchange_on_host(&m->call_transport, &own, all, sizeof own, timeout_ms, why))
         return 1;
     for (int32_t r = 0; r < ranks; r++)
-        GPU(cuStreamWaitEvent, stream, all[r].left, 0);
+        GPU(cuStreamWaitEvent, stream, all[r].copies_done, 0);
     return 0;
 }
 
-static int wait_for(void *context, void *stream, int64_t timeout_ms, char *why)
+static int wait_for_stream(void *context, void *stream, int64_t timeout_ms, char *why)
 {
     const struct timespec pause = {0, 100000};
     (void)context;
@@ -93,71 +94,74 @@ static int wait_for(void *context, void *stream, int64_t timeout_ms, char *why)
 }
 
 /* Gathers as a host collective does, on a worker thread and its own stream; returns when all ranks
- * have finished. Fails at once on the rank `refuses`. */
+ * have finished. Fails at once on `failing_rank`. */
 static int gather_blocking(void *context, void *stream, const void *send, void *receive,
                            size_t bytes, int64_t timeout_ms, char *why)
 {
     member *m = context;
-    queued_ranks *place = m->place;
-    offer all[THREAD_RANKS_MAX];
-    const offer own = {.send = send};
+    queued_ranks *shared = m->shared;
+    rank_data all[THREAD_RANKS_MAX];
+    const rank_data own = {.send = send};
     (void)stream;
-    if (m == &place->members[place->refuses])
+    if (m - shared->members == shared->failing_rank)
         return 1;
     GPU(cuCtxSetCurrent, gpu_context());
-    if (exchange_on_host(&m->beside, &own, all, sizeof own, timeout_ms, why))
+    if (exchange_on_host(&m->collective_transport, &own, all, sizeof own, timeout_ms, why))
         return 1;
-    copy_all(all, place->ranks, receive, bytes, m->stream);
+    copy_rank_data(all, shared->ranks, receive, bytes, m->stream);
     GPU(cuStreamSynchronize, m->stream);
-    place->collectives += m == place->members;
-    return exchange_on_host(&m->beside, &own, all, sizeof own, timeout_ms, why);
+    shared->collectives += m == shared->members;
+    return exchange_on_host(&m->collective_transport, &own, all, sizeof own, timeout_ms, why);
 }
 
 queued_ranks *queued_ranks_make(int32_t ranks)
 {
-    queued_ranks *p = make_zeroed(1, sizeof *p);
+    queued_ranks *shared = make_zeroed(1, sizeof *shared);
     int least, greatest;
-    p->ranks = ranks;
-    p->refuses = THREAD_RANKS_MAX - 1;
-    p->called = thread_ranks_make(ranks);
-    p->collective = thread_ranks_make(ranks);
+    shared->ranks = ranks;
+    shared->failing_rank = -1;
+    shared->call_ranks = thread_ranks_make(ranks);
+    shared->collective_ranks = thread_ranks_make(ranks);
     GPU(cuCtxGetStreamPriorityRange, &least, &greatest);
     for (int32_t r = 0; r < ranks; r++) {
-        member *m = &p->members[r];
-        m->place = p;
-        m->host = thread_ranks_transport(p->called, r);
-        m->beside = thread_ranks_transport(p->collective, r);
-        GPU(cuEventCreate, &m->came, CU_EVENT_DISABLE_TIMING);
-        GPU(cuEventCreate, &m->left, CU_EVENT_DISABLE_TIMING);
+        member *m = &shared->members[r];
+        m->shared = shared;
+        m->call_transport = thread_ranks_transport(shared->call_ranks, r);
+        m->collective_transport = thread_ranks_transport(shared->collective_ranks, r);
+        GPU(cuEventCreate, &m->data_ready, CU_EVENT_DISABLE_TIMING);
+        GPU(cuEventCreate, &m->copies_done, CU_EVENT_DISABLE_TIMING);
         GPU(cuStreamCreateWithPriority, &m->stream, CU_STREAM_NON_BLOCKING, greatest);
     }
-    return p;
+    return shared;
 }
 
-void queued_ranks_free(queued_ranks *p)
+void queued_ranks_free(queued_ranks *shared)
 {
-    for (int32_t r = 0; r < p->ranks; r++) {
-        GPU(cuEventDestroy, p->members[r].came);
-        GPU(cuEventDestroy, p->members[r].left);
-        GPU(cuStreamDestroy, p->members[r].stream);
+    for (int32_t r = 0; r < shared->ranks; r++) {
+        GPU(cuEventDestroy, shared->members[r].data_ready);
+        GPU(cuEventDestroy, shared->members[r].copies_done);
+        GPU(cuStreamDestroy, shared->members[r].stream);
     }
-    thread_ranks_free(p->called);
-    thread_ranks_free(p->collective);
-    free(p);
+    thread_ranks_free(shared->call_ranks);
+    thread_ranks_free(shared->collective_ranks);
+    free(shared);
 }
 
-gumbel_transport queued_ranks_transport(queued_ranks *p, int32_t rank)
+gumbel_transport queued_ranks_transport(queued_ranks *shared, int32_t rank)
 {
     return (gumbel_transport){.struct_size = sizeof(gumbel_transport),
                               .rank = rank,
-                              .ranks = p->ranks,
+                              .ranks = shared->ranks,
                               .all_gather = all_gather,
-                              .context = &p->members[rank],
+                              .context = &shared->members[rank],
                               .stream_all_gather = queue_gather,
-                              .wait = wait_for,
+                              .wait = wait_for_stream,
                               .blocking_all_gather = gather_blocking};
 }
 
-void queued_ranks_refuse(queued_ranks *p, int32_t rank) { p->refuses = rank; }
+void queued_ranks_fail_collectives(queued_ranks *shared, int32_t rank)
+{
+    shared->failing_rank = rank;
+}
 
-int queued_ranks_collectives(const queued_ranks *p) { return p->collectives; }
+int queued_ranks_count_collectives(const queued_ranks *shared) { return shared->collectives; }

@@ -12,15 +12,15 @@ typedef struct queued_ranks queued_ranks;
 
 /* The state that `ranks` threads share; free it after all of them have finished. */
 queued_ranks *queued_ranks_make(int32_t ranks);
-void queued_ranks_free(queued_ranks *place);
+void queued_ranks_free(queued_ranks *shared);
 
 /* The transport of one rank. */
-gumbel_transport queued_ranks_transport(queued_ranks *place, int32_t rank);
+gumbel_transport queued_ranks_transport(queued_ranks *shared, int32_t rank);
 
 /* From now on all host collectives of this rank fail. */
-void queued_ranks_refuse(queued_ranks *place, int32_t rank);
+void queued_ranks_fail_collectives(queued_ranks *shared, int32_t rank);
 
-/* How many host collectives rank 0 has run. */
-int queued_ranks_collectives(const queued_ranks *place);
+/* Returns how many host collectives rank 0 has run. */
+int queued_ranks_count_collectives(const queued_ranks *shared);
 
 #endif

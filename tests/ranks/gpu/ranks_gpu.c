@@ -2,10 +2,10 @@
  *
  * usage: ranks_gpu RANKS [TEST ...]
  *
- * Tests groups of processes, one GPU each, that exchange by NCCL and by peer memory. A draw of the
- * group must equal the draw of one GPU from the whole vocabulary, also for verified drafts and
- * replayed graphs. If one rank passes different parameters, hangs or is killed, the others must
- * return an error. script/test-ranks runs the program. Exit code 77: no NCCL, or too few GPUs.
+ * Tests groups of processes, one GPU each, that exchange through NCCL or peer memory. Draws,
+ * verified drafts and replayed graphs must equal those of one GPU with the whole vocabulary. If one
+ * rank passes different parameters, hangs or is killed, the others must return an error.
+ * script/test-ranks runs the program. Exit code 77: no NCCL, or too few GPUs.
  */
 #define _GNU_SOURCE
 #include "gpu_shards.h"
@@ -19,41 +19,41 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RANKS_MAX = 8, TIMEOUT = 6000, IDS = 256 };
+enum { RANKS_MAX = 8, TIMEOUT_MS = 6000, IDS_MAX = 256 };
 
-/* Memory that all processes share: NCCL ids in the order in which rank 0 generates them. */
-typedef struct board {
-    char ids[IDS][GUMBEL_NCCL_ID_BYTES];
-    _Atomic int generated;
-} board;
+/* Memory of all processes: the NCCL ids that rank 0 has generated, one per communicator. */
+typedef struct shared_ids {
+    char ids[IDS_MAX][GUMBEL_NCCL_ID_BYTES];
+    _Atomic int count; /* ids generated */
+} shared_ids;
 
-static board *shared;
+static shared_ids *nccl_ids;
 static int32_t rank, ranks;
-static int communicators;     /* communicators that have failed; the index of the one in use */
-static gumbel_peer_memory by; /* whether ranks exchange by peer memory */
+static int failed_communicators;       /* also the index of the id in use */
+static gumbel_peer_memory peer_memory; /* whether ranks exchange through peer memory */
 
-/* Returns the transport of the next group. Groups share a transport until one of them fails. */
+/* Returns the transport of the next group. Groups share a communicator until one of them fails. */
 static gumbel_transport connect_transport(void)
 {
     static gumbel_transport transport;
-    static int generated_from = -1;
+    static int connected = -1; /* index of the transport's communicator */
     gumbel_error error = {"", ""};
-    if (generated_from == communicators)
+    if (connected == failed_communicators)
         return transport;
-    int which = generated_from = communicators;
-    if (which == IDS)
+    int index = connected = failed_communicators;
+    if (index == IDS_MAX)
         die("too many groups");
     if (rank == 0) {
-        if (gumbel_nccl_id(shared->ids[which], &error) != GUMBEL_OK)
+        if (gumbel_nccl_id(nccl_ids->ids[index], &error) != GUMBEL_OK)
             die("%s: %s", error.field, error.message);
-        shared->generated = which + 1;
+        nccl_ids->count = index + 1;
     }
-    while (shared->generated <= which)
+    while (nccl_ids->count <= index)
         usleep(1000);
-    if (gumbel_nccl_transport(NULL, shared->ids[which], rank, ranks, 0, &transport, &error) !=
+    if (gumbel_nccl_transport(NULL, nccl_ids->ids[index], rank, ranks, 0, &transport, &error) !=
         GUMBEL_OK)
         die("%s: %s", error.field, error.message);
-    transport.destroy = NULL; /* owned by no group */
+    transport.destroy = NULL; /* closing a group must not destroy it */
     return transport;
 }
 
@@ -65,33 +65,33 @@ static gumbel_group *open_group(int64_t first_token, int64_t rows)
     const gumbel_group_options options = {.struct_size = sizeof options,
                                           .first_token = first_token,
                                           .rows = rows,
-                                          .timeout_ms = TIMEOUT,
-                                          .peer_memory = by};
+                                          .timeout_ms = TIMEOUT_MS,
+                                          .peer_memory = peer_memory};
     if (gumbel_group_open(&transport, gpu, &options, &group, &error) != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
     return group;
 }
 
-/* A problem, this rank's shard of it, which consists of whole blocks, the outputs of the group, and
- * the expected outputs: those of a draw from the whole vocabulary. */
-typedef struct scene {
+/* A draw of the group from this rank's shard, which consists of whole blocks, and the draw of one
+ * GPU from the whole vocabulary, whose outputs are expected. */
+typedef struct group_draw {
     problem *host, *whole;
-    gumbel_head head; /* of the shard */
+    gumbel_head head; /* the shard */
     gumbel_group *group;
     gumbel_output out;
     outcome *expected, *found;
     void *workspace;
     size_t bytes;
-    int bare; /* requests tokens and scores only, so that no rank sums masses */
-} scene;
+    int tokens_only; /* requests only tokens and scores, so that no rank sums masses */
+} group_draw;
 
-/* The top_k of all rows of the next scene. */
+/* top_k of all rows of the next draw; 0: no truncation. */
 static int32_t top_k;
 static gumbel_truncation truncation;
 
-static scene begin_scene(const problem_plan *plan)
+static group_draw make_group_draw(const problem_plan *plan)
 {
-    scene s = {.host = problem_make(plan)};
+    group_draw s = {.host = problem_make(plan)};
     gumbel_error error = {"", ""};
     int64_t blocks = plan->vocab / 64, first = blocks * rank / ranks * 64;
     int64_t end = rank + 1 == ranks ? plan->vocab : blocks * (rank + 1) / ranks * 64;
@@ -118,38 +118,38 @@ static scene begin_scene(const problem_plan *plan)
     return s;
 }
 
-static void end_scene(scene *s)
+static void free_group_draw(group_draw *s)
 {
     gumbel_group_close(s->group);
     gpu_free((void *)(uintptr_t)truncation.top_k.data);
-    void *generated[] = {s->out.tokens, s->out.logprobs, s->out.scores,
-                         s->out.lse,    s->out.status,   s->workspace};
+    void *buffers[] = {s->out.tokens, s->out.logprobs, s->out.scores,
+                       s->out.lse,    s->out.status,   s->workspace};
     for (int i = 0; i < 6; i++)
-        gpu_free(generated[i]);
+        gpu_free(buffers[i]);
     outcome_free(s->expected);
     outcome_free(s->found);
     gpu_problem_free(s->whole);
     problem_free(s->host);
 }
 
-static gumbel_status draw_ranks(scene *s, CUstream stream, gumbel_error *error)
+static gumbel_status queue_group_draw(group_draw *s, CUstream stream, gumbel_error *error)
 {
     gumbel_output out = s->out;
-    if (s->bare)
+    if (s->tokens_only)
         out.logprobs = out.lse = NULL;
     return gumbel_group_sample(s->group, stream, &s->head, &s->whole->sampling, &out, s->workspace,
                                s->bytes, error);
 }
 
-static void draw_and_wait(scene *s)
+static void draw_and_wait(group_draw *s)
 {
     gumbel_error error = {"", ""};
-    CHECK(draw_ranks(s, NULL, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
+    CHECK(queue_group_draw(s, NULL, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
     CHECK(gumbel_group_wait(s->group, NULL, &error) == GUMBEL_OK, "%s", error.message);
 }
 
-/* Compares the outputs of the ranks with the draw from the whole on this GPU. */
-static void compare_scene(scene *s, const char *what)
+/* Draws from the whole vocabulary on this GPU and compares. */
+static void compare_group_draw(group_draw *s, const char *what)
 {
     size_t rows = (size_t)s->found->batch, draws = rows * (size_t)s->found->samples;
     gpu_fetch(s->found->tokens, s->out.tokens, draws * 4);
@@ -159,7 +159,7 @@ static void compare_scene(scene *s, const char *what)
     gpu_fetch(s->found->status, s->out.status, rows * 4);
     gpu_draw(&s->whole->head, NULL, &s->whole->sampling, OUTCOME_ALL, s->expected);
     draws_compared += (int64_t)draws;
-    const uint32_t parts = OUTCOME_TOKENS | OUTCOME_SCORES | (s->bare ? 0 : OUTCOME_MASS);
+    const uint32_t parts = OUTCOME_TOKENS | OUTCOME_SCORES | (s->tokens_only ? 0 : OUTCOME_MASS);
     CHECK(outcome_same(s->expected, 0, s->found, parts, what), "%s: rank %d", what, (int)rank);
 }
 
@@ -175,20 +175,19 @@ static const problem_plan plans[] = {
 static void draw_plain(void)
 {
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
-        scene s = begin_scene(&plans[i]);
+        group_draw s = make_group_draw(&plans[i]);
         for (int turn = 0; turn < 3; turn++) {
-            s.bare = turn == 0; /* while no masses of an earlier draw are in memory */
+            s.tokens_only =
+                turn == 0; /* first, while the workspace holds no masses of another draw */
             draw_and_wait(&s);
-            compare_scene(&s, problem_describe(&plans[i]));
+            compare_group_draw(&s, problem_describe(&plans[i]));
         }
-        end_scene(&s);
+        free_group_draw(&s);
     }
 }
 
-/* Captures a draw and replays it. With k = 0 the draw is plain; with k = 50 it uses the ranks'
- * top-64 candidates; with k = 3000, more than the candidates can determine, it gathers whole rows.
- */
-static void replay_graph_of(int32_t k)
+/* Captures a draw and replays it. */
+static void replay_graph_of_top_k(int32_t k)
 {
     static const problem_plan plan = {.batch = 20,
                                       .vocab = 32000,
@@ -196,11 +195,12 @@ static void replay_graph_of(int32_t k)
                                       .hidden_dtype = GUMBEL_BFLOAT16,
                                       .seed = 6};
     top_k = k;
-    scene s = begin_scene(&plan);
+    group_draw s = make_group_draw(&plan);
     gumbel_error error = {"", ""};
     draw_and_wait(&s);
     gpu_graph graph = gpu_graph_begin();
-    CHECK(draw_ranks(&s, graph.stream, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
+    CHECK(queue_group_draw(&s, graph.stream, &error) == GUMBEL_OK, "%s: %s", error.field,
+          error.message);
     gpu_graph_end(&graph);
     for (uint64_t step = 0; step < 5; step++) {
         uint64_t positions[32];
@@ -209,22 +209,22 @@ static void replay_graph_of(int32_t k)
         gpu_put((void *)(uintptr_t)s.whole->sampling.position.data, positions,
                 (size_t)s.found->batch * sizeof *positions);
         gpu_graph_replay(&graph);
-        compare_scene(&s, "a graph");
+        compare_group_draw(&s, "a graph");
     }
     gpu_graph_free(&graph);
-    end_scene(&s);
+    free_group_draw(&s);
     top_k = 0;
 }
 
-static void replay_graph(void)
+static void replay_graphs(void)
 {
-    replay_graph_of(0);
-    replay_graph_of(50);
-    replay_graph_of(3000);
+    replay_graph_of_top_k(0);    /* plain */
+    replay_graph_of_top_k(50);   /* determined by the ranks' top-64 candidates */
+    replay_graph_of_top_k(3000); /* more than the candidates can determine: gathers whole rows */
 }
 
-/* Tests fallback rows: a rank must store all their logits instead of only those that may win. */
-static void leave_rows(void)
+/* Fallback rows: ranks store all their logits instead of only those that may win. */
+static void draw_fallback_rows(void)
 {
     static const problem_plan plan = {.batch = 20,
                                       .vocab = 64 * 2400,
@@ -233,7 +233,7 @@ static void leave_rows(void)
                                       .seed = 7};
     int32_t each[20];
     top_k = 50;
-    scene s = begin_scene(&plan);
+    group_draw s = make_group_draw(&plan);
     const gumbel_row_i32 same = truncation.top_k;
     char *hidden = (char *)(uintptr_t)s.whole->head.hidden.data;
     /* Turns: no fallback row; a row without truncation; a row of equal logits; both. */
@@ -245,30 +245,30 @@ static void leave_rows(void)
         if (turn == 2)
             gpu_put(hidden + 7 * 64 * 2, (uint64_t[16]){0}, 64 * 2);
         draw_and_wait(&s);
-        compare_scene(&s, "fallback rows");
+        compare_group_draw(&s, "fallback rows");
         gpu_free(rows);
     }
     truncation.top_k = same;
-    end_scene(&s);
+    free_group_draw(&s);
     top_k = 0;
 }
 
-/* All ranks change a host parameter, but the last rank to another value: all return an error. */
-static void differ(void)
+/* The last rank passes another domain than the others: all ranks return an error. */
+static void draw_with_different_parameters(void)
 {
-    scene s = begin_scene(&plans[1]);
+    group_draw s = make_group_draw(&plans[1]);
     gumbel_error error = {"", ""};
     draw_and_wait(&s);
-    compare_scene(&s, "before a parameter differs");
+    compare_group_draw(&s, "before a parameter differs");
     s.whole->sampling.domain = rank + 1 == ranks ? 3 : 4;
-    gumbel_status status = draw_ranks(&s, NULL, &error);
+    gumbel_status status = queue_group_draw(&s, NULL, &error);
     CHECK(status == GUMBEL_ERROR_GROUP, "different parameters are not an error");
     CHECK(strcmp(error.field, "sampling.domain") == 0, "%s: %s", error.field, error.message);
-    end_scene(&s);
+    free_group_draw(&s);
 }
 
-/* Draws a request and compares the outputs with a draw from the whole. Returns 0 if groups on GPUs
- * do not support the request, which must hold on all ranks or on none. */
+/* Compares a request drawn by the group and by one GPU. Returns 0 if the group does not support the
+ * request, which must hold on all ranks or on none. */
 static int draw_request(const request_plan *plan, int fused, uint64_t *random)
 {
     request *host = request_make(plan, cpu);
@@ -279,8 +279,8 @@ static int draw_request(const request_plan *plan, int fused, uint64_t *random)
     gumbel_error error = {"", ""};
     gpu_shard s;
     gumbel_status status = gpu_shard_make(&s, group, req, &split, rank, fused, 0, expected, &error);
-    int served = status == GUMBEL_OK;
-    if (served) {
+    int supported = status == GUMBEL_OK;
+    if (supported) {
         gpu_request_draw(req, fused, expected);
         CHECK(gpu_shard_draw(&s, NULL, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
         CHECK(gumbel_group_wait(group, NULL, &error) == GUMBEL_OK, "%s", error.message);
@@ -295,7 +295,7 @@ static int draw_request(const request_plan *plan, int fused, uint64_t *random)
     outcome_free(found);
     gpu_request_free(req);
     request_free(host);
-    return served;
+    return supported;
 }
 
 /* Prints the progress of a long test, at most once in five seconds. */
@@ -314,20 +314,20 @@ static void print_progress(const char *what, int done, int count)
 static void draw_requests(void)
 {
     uint64_t random = 9;
-    int served = 0, count = 20;
+    int supported = 0, count = 20;
     for (int i = 0; i < count; i++) {
         request_plan plan = request_plan_at_random((int)random_below(&random, 1000), i % 2);
         if (plan.vocab < 2 * RANKS_MAX)
             plan.vocab = 2 * RANKS_MAX;
-        served += draw_request(&plan, i % 2, &random);
+        supported += draw_request(&plan, i % 2, &random);
         print_progress("requests", i, count);
     }
-    CHECK(3 * served >= count, "%d of %d requests were supported", served, count);
+    CHECK(3 * supported >= count, "%d of %d requests were supported", supported, count);
 }
 
-/* Draws requests with common values of top_k and top_p from all kinds of rows, so that some rows
- * become fallback rows. */
-static void draw_usual(void)
+/* Requests with common values of top_k and top_p and all kinds of rows, some of them fallback
+ * rows. */
+static void draw_common_requests(void)
 {
     uint64_t random = 10;
     for (int i = 0, count = 8; i < count; i++) {
@@ -342,11 +342,11 @@ static void draw_usual(void)
                                    .cuts = REQUEST_TOP_K | REQUEST_TOP_P,
                                    .seed = 70 + (uint64_t)i};
         CHECK(draw_request(&plan, fused, &random), "%s is not supported", request_describe(&plan));
-        print_progress("usual requests", i, count);
+        print_progress("common requests", i, count);
     }
 }
 
-/* Verifies drafts on all ranks, and compares with a verification of the whole on this GPU. */
+/* Compares a verification of drafts by the group with one on this GPU. */
 static void verify_cycle(const cycle *host, int32_t *progress, uint64_t *random)
 {
     const texts_plan *plan = &host->of->plan;
@@ -394,87 +394,88 @@ static void verify_drafts(void)
     }
 }
 
-/* The last rank makes no second call; the others must return an error within twice TIMEOUT. */
-static void hang(void)
+/* The last rank makes no second call; the others must return an error within twice TIMEOUT_MS. */
+static void draw_with_absent_rank(void)
 {
-    scene s = begin_scene(&plans[1]);
+    group_draw s = make_group_draw(&plans[1]);
     gumbel_error error = {"", ""};
     struct timespec start, now;
     draw_and_wait(&s);
     if (rank + 1 == ranks) {
-        sleep(2 * TIMEOUT / 1000);
-        communicators++;
-        end_scene(&s);
+        sleep(2 * TIMEOUT_MS / 1000);
+        failed_communicators++;
+        free_group_draw(&s);
         return;
     }
     clock_gettime(CLOCK_MONOTONIC, &start);
-    CHECK(draw_ranks(&s, NULL, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
-    CHECK(gumbel_group_wait(s.group, NULL, &error) == GUMBEL_ERROR_GROUP, "a hang is not an error");
+    CHECK(queue_group_draw(&s, NULL, &error) == GUMBEL_OK, "%s: %s", error.field, error.message);
+    CHECK(gumbel_group_wait(s.group, NULL, &error) == GUMBEL_ERROR_GROUP,
+          "the absence of a rank is not an error");
     clock_gettime(CLOCK_MONOTONIC, &now);
-    CHECK(now.tv_sec - start.tv_sec <= 2 * TIMEOUT / 1000, "the error came too late");
-    CHECK(draw_ranks(&s, NULL, &error) == GUMBEL_ERROR_GROUP, "a failed group draws");
-    communicators++;
-    end_scene(&s);
+    CHECK(now.tv_sec - start.tv_sec <= 2 * TIMEOUT_MS / 1000, "the error came too late");
+    CHECK(queue_group_draw(&s, NULL, &error) == GUMBEL_ERROR_GROUP, "a failed group draws");
+    failed_communicators++;
+    free_group_draw(&s);
 }
 
-/* The last rank kills itself after its first call; the others must return errors. This test runs
- * only if it is named, because the group cannot be used afterwards. */
-static void be_killed(void)
+/* The last rank kills itself after its first call; the others must return errors. Runs only if
+ * named, because the killed process cannot run further tests. */
+static void draw_with_killed_rank(void)
 {
-    scene s = begin_scene(&plans[1]);
+    group_draw s = make_group_draw(&plans[1]);
     gumbel_error error = {"", ""};
     draw_and_wait(&s);
     if (rank + 1 == ranks)
         raise(SIGKILL);
     for (int turn = 0; turn < 3; turn++) {
-        gumbel_status status = draw_ranks(&s, NULL, &error);
+        gumbel_status status = queue_group_draw(&s, NULL, &error);
         CHECK(turn == 0 || status == GUMBEL_ERROR_GROUP, "a failed group draws");
         status = gumbel_group_wait(s.group, NULL, &error);
         CHECK(status == GUMBEL_ERROR_GROUP, "the death of a rank is not an error");
     }
-    end_scene(&s);
+    free_group_draw(&s);
 }
 
-#define WAYS(way, how)                                                                             \
-    static void way##_plain(void) { by = how, draw_plain(); }                                      \
-    static void way##_requests(void) { by = how, draw_requests(); }                                \
-    static void way##_usual(void) { by = how, draw_usual(); }                                      \
-    static void way##_drafts(void) { by = how, verify_drafts(); }                                  \
-    static void way##_graph(void) { by = how, replay_graph(); }                                    \
-    static void way##_left(void) { by = how, leave_rows(); }                                       \
-    static void way##_differ(void) { by = how, differ(); }                                         \
-    static void way##_hang(void) { by = how, hang(); }                                             \
-    static void way##_kill(void) { by = how, be_killed(); }
-WAYS(nccl, GUMBEL_PEERS_OFF)
-WAYS(peers, GUMBEL_PEERS_REQUIRE)
+#define DEFINE_TESTS(name, setting)                                                                \
+    static void name##_plain(void) { peer_memory = setting, draw_plain(); }                        \
+    static void name##_requests(void) { peer_memory = setting, draw_requests(); }                  \
+    static void name##_common(void) { peer_memory = setting, draw_common_requests(); }             \
+    static void name##_drafts(void) { peer_memory = setting, verify_drafts(); }                    \
+    static void name##_graph(void) { peer_memory = setting, replay_graphs(); }                     \
+    static void name##_fallback(void) { peer_memory = setting, draw_fallback_rows(); }             \
+    static void name##_mismatch(void) { peer_memory = setting, draw_with_different_parameters(); } \
+    static void name##_hang(void) { peer_memory = setting, draw_with_absent_rank(); }              \
+    static void name##_kill(void) { peer_memory = setting, draw_with_killed_rank(); }
+DEFINE_TESTS(nccl, GUMBEL_PEERS_OFF)
+DEFINE_TESTS(peers, GUMBEL_PEERS_REQUIRE)
 
 static int run_rank(int argc, char **argv)
 {
     static const cuda_test tests[] = {
         {"nccl_plain", nccl_plain},
         {"nccl_requests", nccl_requests},
-        {"nccl_usual", nccl_usual},
+        {"nccl_common", nccl_common},
         {"nccl_drafts", nccl_drafts},
         {"nccl_graph", nccl_graph},
-        {"nccl_left", nccl_left},
-        {"nccl_differ", nccl_differ},
+        {"nccl_fallback", nccl_fallback},
+        {"nccl_mismatch", nccl_mismatch},
         {"nccl_hang", nccl_hang},
         {"peers_plain", peers_plain},
         {"peers_requests", peers_requests},
-        {"peers_usual", peers_usual},
+        {"peers_common", peers_common},
         {"peers_drafts", peers_drafts},
         {"peers_graph", peers_graph},
-        {"peers_left", peers_left},
-        {"peers_differ", peers_differ},
+        {"peers_fallback", peers_fallback},
+        {"peers_mismatch", peers_mismatch},
         {"peers_hang", peers_hang},
         {NULL, NULL},
     };
     static const cuda_test fatal[] = {
         {"nccl_kill", nccl_kill}, {"peers_kill", peers_kill}, {NULL, NULL}};
-    char which[16], id[GUMBEL_NCCL_ID_BYTES];
+    char device[16], id[GUMBEL_NCCL_ID_BYTES];
     gumbel_error error = {"", ""};
-    snprintf(which, sizeof which, "%d", (int)rank);
-    setenv("CUDA_VISIBLE_DEVICES", which, 1);
+    snprintf(device, sizeof device, "%d", (int)rank);
+    setenv("CUDA_VISIBLE_DEVICES", device, 1);
     if (gumbel_nccl_id(id, &error) != GUMBEL_OK) {
         printf("skipped: %s\n", error.message);
         return SKIPPED;
@@ -488,8 +489,9 @@ int main(int argc, char **argv)
     ranks = argc > 1 ? atoi(argv[1]) : 2;
     if (ranks < 1 || ranks > RANKS_MAX)
         return 2;
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
+    nccl_ids =
+        mmap(NULL, sizeof *nccl_ids, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (nccl_ids == MAP_FAILED)
         return 2;
     fflush(stdout);
     for (rank = 0; rank < ranks; rank++)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks on one GPU: threads of one process, each with a stream, that exchange by peer memory or by
- * a queue of the transport. Every request draws the tokens that one device draws from the whole,
- * and drafts are verified as by one device. If a rank makes no call, the others return an error in
- * time. ranks/gpu/ranks_gpu.c tests several GPUs.
+ * Ranks on one GPU: threads of one process, each with a stream, that exchange through peer memory
+ * or through all-gathers queued on the streams. Draws and verified drafts equal those of one device
+ * with the whole vocabulary. If a rank makes no call, the others return an error after the timeout.
+ * ranks_gpu.c tests several GPUs.
  */
 #define _GNU_SOURCE
 #include "gpu_shards.h"
@@ -16,41 +16,48 @@
 #include <string.h>
 #include <time.h>
 
-enum { RANKS_MAX = 4, TURNS = 3, TIMEOUT = 100000, SHORT_TIMEOUT = 500, LATE_US = 2000 };
+enum { RANKS_MAX = 4, DRAWS = 3, TIMEOUT_MS = 100000, SHORT_TIMEOUT_MS = 500, LATE_US = 2000 };
 
 /* Step of a rank's thread; a failure prints the steps of all ranks. */
-typedef enum rank_step { RANK_OPENS, RANK_MEETS, RANK_QUEUES, RANK_WAITS, RANK_ENDS } rank_step;
+typedef enum rank_step {
+    STEP_OPEN_GROUP,
+    STEP_WAIT_FOR_RANKS,
+    STEP_QUEUE_DRAW,
+    STEP_WAIT_FOR_GPU,
+    STEP_DRAWN
+} rank_step;
 
 /* One call that all ranks make. */
 typedef struct shared_call {
-    thread_ranks *place;  /* for an exchange by peer memory, else NULL */
-    queued_ranks *queued; /* for an exchange by the transport's queue, else NULL */
-    pthread_barrier_t together;
+    thread_ranks *peer_ranks;  /* if ranks exchange through peer memory, else NULL */
+    queued_ranks *queue_ranks; /* if ranks exchange through queued all-gathers, else NULL */
+    pthread_barrier_t barrier;
     const gpu_request *req;
     const outcome *expected;
     const shard_split *split;
-    int fused, bare;
-    int one_absent; /* the last rank makes no second call, or its host collectives fail */
+    int fused;          /* from hidden states, not from logits */
+    int tokens_only;    /* requests only tokens, scores and statuses */
+    int one_rank_fails; /* the last rank makes no second call, or its collectives fail */
     int64_t timeout_ms;
-    _Atomic int wrong, served;
-    _Atomic int refused;                /* ranks whose group does not support the request */
+    _Atomic int wrong, supported;
+    _Atomic int unsupported;            /* ranks whose group does not support the request */
     _Atomic int turns[RANKS_MAX];       /* the current draw of each rank */
     _Atomic rank_step steps[RANKS_MAX]; /* the current step of that draw */
 } shared_call;
 
 static void print_steps(const shared_call *c)
 {
-    static const char *const names[] = {[RANK_OPENS] = "opens its group",
-                                        [RANK_MEETS] = "waits to begin",
-                                        [RANK_QUEUES] = "queues",
-                                        [RANK_WAITS] = "waits for the GPU",
-                                        [RANK_ENDS] = "has drawn"};
+    static const char *const names[] = {[STEP_OPEN_GROUP] = "opens its group",
+                                        [STEP_WAIT_FOR_RANKS] = "waits to begin",
+                                        [STEP_QUEUE_DRAW] = "queues",
+                                        [STEP_WAIT_FOR_GPU] = "waits for the GPU",
+                                        [STEP_DRAWN] = "has drawn"};
     for (int32_t r = 0; r < c->split->ranks; r++)
         printf("    rank %d: draw %d, %s\n", (int)r, c->turns[r], names[c->steps[r]]);
 }
 
-/* At each draw another rank is late, so that the kernels of all others wait for it before it has
- * queued anything. */
+/* Delays one rank, another one at each draw: the kernels of the other ranks start, and wait for
+ * data that the late rank has not queued yet. */
 static void delay_one_rank(const shared_call *c, int32_t rank, int turn)
 {
     const struct timespec pause = {0, LATE_US * 1000L};
@@ -62,14 +69,14 @@ static gumbel_group *open_group(shared_call *c, int32_t rank)
 {
     gumbel_error error = {"", ""};
     gumbel_group *group = NULL;
-    gumbel_transport transport =
-        c->place ? thread_ranks_transport(c->place, rank) : queued_ranks_transport(c->queued, rank);
+    gumbel_transport transport = c->peer_ranks ? thread_ranks_transport(c->peer_ranks, rank)
+                                               : queued_ranks_transport(c->queue_ranks, rank);
     const gumbel_group_options options = {.struct_size = sizeof options,
                                           .first_token = c->split->first[rank],
                                           .rows = c->split->rows[rank],
                                           .timeout_ms = c->timeout_ms,
-                                          .peer_memory =
-                                              c->place ? GUMBEL_PEERS_REQUIRE : GUMBEL_PEERS_OFF,
+                                          .peer_memory = c->peer_ranks ? GUMBEL_PEERS_REQUIRE
+                                                                       : GUMBEL_PEERS_OFF,
                                           .peer_bytes = 48 * 256};
     if (gumbel_group_open(&transport, gpu, &options, &group, &error) != GUMBEL_OK)
         die("rank %d: %s: %s", (int)rank, error.field, error.message);
@@ -80,20 +87,19 @@ static gumbel_group *open_group(shared_call *c, int32_t rank)
 static gumbel_status draw_once(shared_call *c, int32_t rank, const gpu_shard *s, CUstream stream,
                                gumbel_error *error)
 {
-    c->steps[rank] = RANK_QUEUES;
+    c->steps[rank] = STEP_QUEUE_DRAW;
     gumbel_status status = gpu_shard_draw(s, stream, error);
-    c->steps[rank] = RANK_WAITS;
+    c->steps[rank] = STEP_WAIT_FOR_GPU;
     if (status == GUMBEL_OK)
         status = gumbel_group_wait(s->group, stream, error);
-    c->steps[rank] = RANK_ENDS;
+    c->steps[rank] = STEP_DRAWN;
     return status;
 }
 
-/* The draws that all ranks make. */
 static void draw_turns(shared_call *c, int32_t rank, const gpu_shard *s, CUstream stream)
 {
     gumbel_error error = {"", ""};
-    for (int turn = 0; turn < TURNS; turn++) {
+    for (int turn = 0; turn < DRAWS; turn++) {
         c->turns[rank] = turn;
         delay_one_rank(c, rank, turn);
         if (draw_once(c, rank, s, stream, &error) == GUMBEL_OK)
@@ -109,7 +115,7 @@ static void compare_shard(shared_call *c, const gpu_shard *s, int32_t rank)
 {
     outcome *found = request_outcome(&c->req->req);
     gpu_output_fetch(&s->out, found);
-    const outcome_parts parts = c->bare ? OUTCOME_TOKENS | OUTCOME_SCORES : OUTCOME_ALL;
+    const outcome_parts parts = c->tokens_only ? OUTCOME_TOKENS | OUTCOME_SCORES : OUTCOME_ALL;
     if (!outcome_same(c->expected, 0, found, parts, "ranks")) {
         printf("rank %d: %s\n", (int)rank, request_describe(&c->req->req.plan));
         c->wrong = 1;
@@ -117,23 +123,23 @@ static void compare_shard(shared_call *c, const gpu_shard *s, int32_t rank)
     outcome_free(found);
 }
 
-/* Whether a rank makes no second call. With a queue all ranks make it, and one rank's host
- * collective fails. */
-static int is_absent_rank(const shared_call *c, int32_t rank)
+/* Whether a rank makes no second call. With queued all-gathers all ranks make it. */
+static int skips_second_call(const shared_call *c, int32_t rank)
 {
-    return c->one_absent && c->place && rank + 1 == c->split->ranks;
+    return c->one_rank_fails && c->peer_ranks && rank + 1 == c->split->ranks;
 }
 
-/* The second call, which one rank does not make, must be an error on the others. */
-static void draw_with_one_absent(shared_call *c, const gpu_shard *s, CUstream stream, int32_t rank)
+/* Makes the second call, which must return an error, as the last rank makes none or fails. */
+static void draw_with_failing_rank(shared_call *c, const gpu_shard *s, CUstream stream,
+                                   int32_t rank)
 {
     gumbel_error error = {"", ""};
-    if (is_absent_rank(c, rank))
+    if (skips_second_call(c, rank))
         return;
-    if (c->queued && rank + 1 == c->split->ranks)
-        queued_ranks_refuse(c->queued, rank);
+    if (c->queue_ranks && rank + 1 == c->split->ranks)
+        queued_ranks_fail_collectives(c->queue_ranks, rank);
     c->wrong |= draw_once(c, rank, s, stream, &error) != GUMBEL_ERROR_GROUP;
-    c->wrong |= c->place && strstr(error.message, "did not answer") == NULL;
+    c->wrong |= c->peer_ranks && strstr(error.message, "did not answer") == NULL;
     c->wrong |= gpu_shard_draw(s, stream, &error) != GUMBEL_ERROR_GROUP;
     GPU(cuStreamSynchronize, stream);
 }
@@ -147,53 +153,54 @@ static void run_rank(void *argument, int32_t rank)
     GPU(cuCtxSetCurrent, gpu_context());
     GPU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
     gumbel_group *group = open_group(c, rank);
-    gumbel_status status =
-        gpu_shard_make(&s, group, c->req, c->split, rank, c->fused, c->bare, c->expected, &error);
-    c->steps[rank] = RANK_MEETS;
-    pthread_barrier_wait(&c->together);
+    gumbel_status status = gpu_shard_make(&s, group, c->req, c->split, rank, c->fused,
+                                          c->tokens_only, c->expected, &error);
+    c->steps[rank] = STEP_WAIT_FOR_RANKS;
+    pthread_barrier_wait(&c->barrier);
     if (status == GUMBEL_OK) {
         draw_turns(c, rank, &s, stream);
-        if (c->one_absent)
-            draw_with_one_absent(c, &s, stream, rank);
-        c->served = 1;
+        if (c->one_rank_fails)
+            draw_with_failing_rank(c, &s, stream, rank);
+        c->supported = 1;
     } else {
-        c->refused++;
+        c->unsupported++;
     }
-    pthread_barrier_wait(&c->together);
-    if (status == GUMBEL_OK && !c->one_absent)
+    pthread_barrier_wait(&c->barrier);
+    if (status == GUMBEL_OK && !c->one_rank_fails)
         compare_shard(c, &s, rank);
-    if (status == GUMBEL_OK && c->one_absent && !is_absent_rank(c, rank)) {
+    if (status == GUMBEL_OK && c->one_rank_fails && !skips_second_call(c, rank)) {
         outcome *found = request_outcome(&c->req->req);
         gpu_output_fetch(&s.out, found);
         for (int64_t i = 0; i < found->batch * found->samples; i++)
             c->wrong |= found->tokens[i] != -1;
         outcome_free(found);
     }
-    pthread_barrier_wait(&c->together);
+    pthread_barrier_wait(&c->barrier);
     gumbel_group_close(group);
     gpu_shard_free(&s);
     GPU(cuStreamDestroy, stream);
 }
 
-static void open_exchange(shared_call *c, int32_t ranks, int queued)
+static void open_exchange(shared_call *c, int32_t ranks, int queue_ranks)
 {
-    c->place = queued ? NULL : thread_ranks_make(ranks);
-    c->queued = queued ? queued_ranks_make(ranks) : NULL;
-    pthread_barrier_init(&c->together, NULL, (unsigned)ranks);
+    c->peer_ranks = queue_ranks ? NULL : thread_ranks_make(ranks);
+    c->queue_ranks = queue_ranks ? queued_ranks_make(ranks) : NULL;
+    pthread_barrier_init(&c->barrier, NULL, (unsigned)ranks);
 }
 
 static void close_exchange(shared_call *c)
 {
-    pthread_barrier_destroy(&c->together);
-    if (c->place)
-        thread_ranks_free(c->place);
-    if (c->queued)
-        queued_ranks_free(c->queued);
+    pthread_barrier_destroy(&c->barrier);
+    if (c->peer_ranks)
+        thread_ranks_free(c->peer_ranks);
+    if (c->queue_ranks)
+        queued_ranks_free(c->queue_ranks);
 }
 
-/* Options of the next tests: exchange by a queue; heads of one 16-bit dtype; only tokens and scores
- * requested. `collectives` counts host collectives. */
-static int by_queue, use_bfloat16, bare, collectives;
+/* Options of the calls that follow: queued all-gathers; bfloat16 heads; tokens and scores only. */
+static int use_queue, use_bfloat16, tokens_only;
+
+static int collectives; /* host collectives so far */
 
 /* Converts float32 to bfloat16 by truncation, in place. */
 static void convert_to_bfloat16(gumbel_tensor *t)
@@ -208,7 +215,7 @@ static void convert_to_bfloat16(gumbel_tensor *t)
 }
 
 /* Draws a request by `ranks` ranks; returns 0 if the group does not support it. */
-static int draw_request(const request_plan *plan, int32_t ranks, int fused, int one_absent,
+static int draw_request(const request_plan *plan, int32_t ranks, int fused, int one_rank_fails,
                         uint64_t *random)
 {
     request *host = request_make(plan, cpu);
@@ -224,62 +231,62 @@ static int draw_request(const request_plan *plan, int32_t ranks, int fused, int 
                      .expected = expected,
                      .split = &split,
                      .fused = fused,
-                     .one_absent = one_absent,
-                     .bare = bare,
-                     .timeout_ms = one_absent ? SHORT_TIMEOUT : TIMEOUT};
-    open_exchange(&c, ranks, by_queue);
+                     .one_rank_fails = one_rank_fails,
+                     .tokens_only = tokens_only,
+                     .timeout_ms = one_rank_fails ? SHORT_TIMEOUT_MS : TIMEOUT_MS};
+    open_exchange(&c, ranks, use_queue);
     gpu_request_draw(req, fused, expected);
     thread_ranks_run(ranks, run_rank, &c);
     CHECK(!c.wrong, "%d ranks: %s", (int)ranks, request_describe(plan));
-    CHECK(c.refused == 0 || c.refused == ranks, "%d of %d ranks do not support: %s", c.refused,
-          (int)ranks, request_describe(plan));
-    draws_compared += c.served ? expected->batch * expected->samples : 0;
-    collectives += c.queued ? queued_ranks_collectives(c.queued) : 0;
+    CHECK(c.unsupported == 0 || c.unsupported == ranks, "%d of %d ranks do not support: %s",
+          c.unsupported, (int)ranks, request_describe(plan));
+    draws_compared += c.supported ? expected->batch * expected->samples : 0;
+    collectives += c.queue_ranks ? queued_ranks_count_collectives(c.queue_ranks) : 0;
     close_exchange(&c);
     outcome_free(expected);
     gpu_request_free(req);
     request_free(host);
-    return c.served;
+    return c.supported;
 }
 
-static void draw_requests(int count, int32_t most, uint64_t seed)
+static void draw_requests(int count, int32_t ranks_max, uint64_t seed)
 {
     uint64_t random = seed;
-    int served = 0;
+    int supported = 0;
     for (int i = 0; i < count; i++) {
         int fused = i % 2;
         request_plan plan = request_plan_at_random((int)random_below(&random, 1000), fused);
         if (plan.vocab < 2 * RANKS_MAX)
             plan.vocab = 2 * RANKS_MAX;
-        served += draw_request(&plan, 1 + (int32_t)random_below(&random, (uint32_t)most), fused, 0,
-                               &random);
+        supported += draw_request(&plan, 1 + (int32_t)random_below(&random, (uint32_t)ranks_max),
+                                  fused, 0, &random);
     }
-    CHECK(3 * served >= count, "%d of %d requests were supported", served, count);
+    CHECK(3 * supported >= count, "%d of %d requests were supported", supported, count);
 }
 
-/* Many CTAs of the early ranks wait, while the late rank must first run kernels with another
- * shared-memory carveout. */
+/* The CTAs of the early ranks occupy the GPU while they wait, and the late rank must first run
+ * kernels with another shared-memory carveout. */
 static void ranks_crowded(void)
 {
     uint64_t random = 12;
     const request_plan plan = request_plan_at_random(999, 1);
-    bare = 1;
+    tokens_only = 1;
     for (int i = 0; i < 20; i++)
         CHECK(draw_request(&plan, RANKS_MAX, 1, 0, &random), "the group does not support it: %s",
               request_describe(&plan));
-    bare = 0;
+    tokens_only = 0;
 }
 
 static void ranks_small(void) { draw_requests(6, RANKS_MAX, 1); }
 
 static void ranks_requests(void) { draw_requests(60, RANKS_MAX, 2); }
 
-/* Without truncation no rank sums masses. */
-static void ranks_bare(void)
+/* Requests without log-probabilities: without truncation too, no rank sums masses. */
+static void ranks_tokens_only(void)
 {
-    bare = 1;
+    tokens_only = 1;
     draw_requests(40, RANKS_MAX, 7);
-    by_queue = 1;
+    use_queue = 1;
     draw_requests(20, RANKS_MAX, 8);
     use_bfloat16 = 1;
     uint64_t random = 10;
@@ -290,15 +297,15 @@ static void ranks_bare(void)
                                    .samples = 1,
                                    .usual = 1,
                                    .seed = 51 + (uint64_t)i};
-        by_queue = i % 2;
+        use_queue = i % 2;
         CHECK(draw_request(&plan, 1 + i % 3, 1, 0, &random), "the group does not support it: %s",
               request_describe(&plan));
     }
-    bare = by_queue = use_bfloat16 = 0;
+    tokens_only = use_queue = use_bfloat16 = 0;
 }
 
-/* Requests with usual parameters; batches of 8 rows or more are drawn from top-64 candidates. */
-static void draw_usual(int count, int32_t ranks, int64_t vocab)
+/* Common values of top_k, top_p and min_p. Batches of 8 rows or more use top-64 candidates. */
+static void draw_common_requests(int count, int32_t ranks, int64_t vocab)
 {
     uint64_t random = 3;
     for (int i = 0; i < count; i++) {
@@ -318,23 +325,24 @@ static void draw_usual(int count, int32_t ranks, int64_t vocab)
     }
 }
 
-static void ranks_usual(void) { draw_usual(12, 0, 6000); }
+static void ranks_common(void) { draw_common_requests(12, 0, 6000); }
 
-/* A single rank, for tools that run one kernel at a time. */
+/* A single rank, for tools that run one kernel at a time: kernels of several ranks wait for each
+ * other. */
 static void ranks_alone(void)
 {
     draw_requests(4, 1, 5);
-    draw_usual(4, 1, 600);
+    draw_common_requests(4, 1, 600);
 }
 
-/* Half as many requests, of shorter rows, for tools that take seconds a kernel. */
+/* Half as many requests with shorter rows, for tools that slow each kernel to seconds. */
 static void ranks_few(void)
 {
     draw_requests(2, 1, 5);
-    draw_usual(2, 1, 300);
+    draw_common_requests(2, 1, 300);
 }
 
-static void ranks_silent(void)
+static void ranks_one_absent(void)
 {
     uint64_t random = 4;
     for (int i = 0; i < 4; i++) {
@@ -350,20 +358,20 @@ static void ranks_silent(void)
     }
 }
 
-/* Exchanges by a queue, as with NCCL; host collectives gather fallback rows. */
+/* Queued all-gathers, as of NCCL. Host collectives gather the fallback rows. */
 static void ranks_queued(void)
 {
-    by_queue = 1;
+    use_queue = 1;
     draw_requests(30, RANKS_MAX, 6);
     collectives = 0;
-    draw_usual(12, 0, 6000);
+    draw_common_requests(12, 0, 6000);
     CHECK(collectives > 0, "no host collective was run");
-    by_queue = 0;
+    use_queue = 0;
 }
 
-/* Products that know which blocks hold a row's leading tokens: rows that 64 candidates a rank
- * determine, and rows that keep more. */
-static void ranks_products(void)
+/* bfloat16 heads, whose product kernels find the blocks of a row's largest logits: rows that 64
+ * candidates a rank determine, and rows that keep more. */
+static void ranks_bf16_heads(void)
 {
     uint64_t random = 9;
     use_bfloat16 = 1;
@@ -376,15 +384,15 @@ static void ranks_products(void)
                                    .usual = 1,
                                    .cuts = i / 4 ? REQUEST_TOP_P : REQUEST_TOP_K | REQUEST_TOP_P,
                                    .seed = 31 + (uint64_t)i};
-        by_queue = i / 2 % 2;
+        use_queue = i / 2 % 2;
         CHECK(draw_request(&plan, 1 + i % 3, 1, 0, &random), "the group does not support it: %s",
               request_describe(&plan));
     }
-    by_queue = use_bfloat16 = 0;
+    use_queue = use_bfloat16 = 0;
 }
 
 /* The host collective of one rank fails: all ranks return an error, and nothing is drawn. */
-static void ranks_refused(void)
+static void ranks_failed_collective(void)
 {
     const request_plan plan = {.batch = 20,
                                .vocab = 3000,
@@ -395,18 +403,18 @@ static void ranks_refused(void)
                                .kind = 1 + ROW_EQUAL,
                                .seed = 21};
     uint64_t random = 8;
-    by_queue = 1;
+    use_queue = 1;
     for (int32_t ranks = 1; ranks <= 3; ranks++)
         CHECK(draw_request(&plan, ranks, 0, 1, &random), "the group does not support it: %s",
               request_describe(&plan));
-    by_queue = 0;
+    use_queue = 0;
 }
 
-/* A cycle of drafts that all ranks verify. */
+/* A verification of drafts by all ranks. */
 typedef struct shared_cycle {
     shared_call call;
     const gpu_cycle *req;
-    const verified_arrays *expected; /* as one rank has it */
+    const verified_arrays *expected; /* from one GPU with the whole vocabulary */
 } shared_cycle;
 
 static void verify_one_rank(void *argument, int32_t rank)
@@ -422,25 +430,24 @@ static void verify_one_rank(void *argument, int32_t rank)
     gumbel_group *group = open_group(&c->call, rank);
     verified_arrays *found = verified_make(requests, req->max_nodes, requests + 3);
     gpu_shard_cycle_make(&s, group, c->req, c->call.split, rank, found);
-    pthread_barrier_wait(&c->call.together);
+    pthread_barrier_wait(&c->call.barrier);
     gumbel_status status = gpu_shard_cycle_verify(&s, stream, &error);
     if (status == GUMBEL_OK)
         status = gumbel_group_wait(group, stream, &error);
-    pthread_barrier_wait(&c->call.together);
+    pthread_barrier_wait(&c->call.barrier);
     gpu_verified_fetch(s.into, found);
     if (status != GUMBEL_OK || !verified_same(c->expected, found, 0.0f)) {
         printf("rank %d: %s: %s\n", (int)rank, error.field, error.message);
         c->call.wrong = 1;
     }
-    pthread_barrier_wait(&c->call.together);
+    pthread_barrier_wait(&c->call.barrier);
     gumbel_group_close(group);
     gpu_shard_cycle_free(&s);
     verified_free(found);
     GPU(cuStreamDestroy, stream);
 }
 
-/* Verifies one cycle: the ranks' outputs equal those of one GPU, bit for bit, and the results that
- * the CPU expects. */
+/* Verifies one cycle: one GPU agrees with the CPU, and the ranks equal one GPU bit for bit. */
 static void verify_cycle(const cycle *host, int32_t *progress, int32_t ranks, uint64_t *random)
 {
     const texts_plan *plan = &host->of->plan;
@@ -449,8 +456,8 @@ static void verify_cycle(const cycle *host, int32_t *progress, int32_t ranks, ui
     const request_plan whole = {.vocab = plan->vocab};
     shard_split split = split_request(&whole, ranks, 0, random);
     shared_cycle c = {
-        .call = {.split = &split, .timeout_ms = TIMEOUT}, .req = req, .expected = expected};
-    open_exchange(&c.call, ranks, by_queue);
+        .call = {.split = &split, .timeout_ms = TIMEOUT_MS}, .req = req, .expected = expected};
+    open_exchange(&c.call, ranks, use_queue);
     CHECK(cycle_agrees(host, progress, expected, 1e-5f), "one GPU");
     thread_ranks_run(ranks, verify_one_rank, &c);
     CHECK(!c.call.wrong, "%d ranks", (int)ranks);
@@ -471,7 +478,7 @@ static void ranks_drafts(void)
         texts *of = texts_make(&plan, cpu);
         int32_t progress[8] = {0};
         uint64_t random = (uint64_t)index;
-        by_queue = index / 2 % 2;
+        use_queue = index / 2 % 2;
         for (int turn = 0; turn < 4; turn++) {
             cycle *host = cycle_make(of, progress, &random);
             verify_cycle(host, progress, 1 + turn % RANKS_MAX, &random);
@@ -479,7 +486,7 @@ static void ranks_drafts(void)
         }
         texts_free(of);
     }
-    by_queue = 0;
+    use_queue = 0;
 }
 
 int main(int argc, char **argv)
@@ -488,15 +495,15 @@ int main(int argc, char **argv)
         {"ranks_small", ranks_small},
         {"ranks_alone", ranks_alone},
         {"ranks_requests", ranks_requests},
-        {"ranks_bare", ranks_bare},
+        {"ranks_tokens_only", ranks_tokens_only},
         {"ranks_crowded", ranks_crowded},
-        {"ranks_usual", ranks_usual},
+        {"ranks_common", ranks_common},
         {"ranks_few", ranks_few},
-        {"ranks_silent", ranks_silent},
+        {"ranks_one_absent", ranks_one_absent},
         {"ranks_queued", ranks_queued},
-        {"ranks_refused", ranks_refused},
+        {"ranks_failed_collective", ranks_failed_collective},
         {"ranks_drafts", ranks_drafts},
-        {"ranks_products", ranks_products},
+        {"ranks_bf16_heads", ranks_bf16_heads},
         {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);

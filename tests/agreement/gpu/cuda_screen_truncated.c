@@ -15,9 +15,9 @@ enum { ROWS = 64, TOP = 5 };
 static gumbel_error error;
 
 /* Counts since the last printed line. */
-static int64_t calls, left_calls, draws, listed, scored, rows_listed;
+static int64_t calls, fallback_calls, draws, listed, scored, rows_listed;
 
-/* Rows' parameters on the GPU, of which a call takes the first ones. */
+/* Parameters of ROWS rows on the GPU; a call of B rows uses the first B. */
 typedef struct row_rules {
     float *temperature, *top_p, *min_p;
     int32_t *top_k, *mask;
@@ -41,23 +41,23 @@ static int32_t *make_masks(int64_t words)
     return generated;
 }
 
-static row_rules make_rules(int64_t end)
+static row_rules make_rules(int64_t vocab_end)
 {
     static const float temperatures[] = {0.8f, 1, 0.3f, 0, 0.7f, 1.3f, 3, 0.05f},
-                       nuclei[] = {0.95f, 1, 0.5f, 0.9f, 0.999f, 0.05f},
-                       least[] = {0, 0.05f, 0, 0.3f, 1, 0.001f, 0};
-    static const int32_t counts[] = {50, 64, 1, 20, 40, 2, 50, 7, 63};
+                       top_ps[] = {0.95f, 1, 0.5f, 0.9f, 0.999f, 0.05f},
+                       min_ps[] = {0, 0.05f, 0, 0.3f, 1, 0.001f, 0};
+    static const int32_t top_ks[] = {50, 64, 1, 20, 40, 2, 50, 7, 63};
     float temperature[ROWS], top_p[ROWS], min_p[ROWS];
     int32_t top_k[ROWS];
     uint64_t seed[ROWS], state = 17;
     for (int b = 0; b < ROWS; b++) {
         temperature[b] = temperatures[b % 8];
-        top_p[b] = nuclei[b % 6];
-        min_p[b] = least[b % 7];
-        top_k[b] = counts[b % 9];
+        top_p[b] = top_ps[b % 6];
+        min_p[b] = min_ps[b % 7];
+        top_k[b] = top_ks[b % 9];
         seed[b] = random_bits(&state);
     }
-    row_rules generated = {.words = (end + 31) / 32};
+    row_rules generated = {.words = (vocab_end + 31) / 32};
     generated.temperature = gpu_copy(temperature, sizeof temperature);
     generated.top_p = gpu_copy(top_p, sizeof top_p);
     generated.min_p = gpu_copy(min_p, sizeof min_p);
@@ -79,71 +79,73 @@ static void free_rules(const row_rules *rules)
     gpu_free(rules->mask);
 }
 
-/* The index-th call: rules in all orders, some of them, ties, masks, outputs. */
 typedef struct truncated_call {
-    gumbel_truncation cut;
+    gumbel_truncation truncation;
     gumbel_transforms transforms;
     gumbel_sampling how;
-    int with_logprobs; /* log-probabilities, which greedy rows do not have of first tokens */
-    int lists;         /* the most likely tokens */
+    int with_logprobs; /* log-probabilities; all rows have the first temperature then */
+    int with_top;      /* the TOP most likely tokens */
 } truncated_call;
 
+/* The index-th call, which selects orders of truncation, rules, ties and outputs by `index`. */
 static truncated_call make_call(const row_rules *rules, int index, int32_t samples)
 {
     static const gumbel_order orders[] = {
         GUMBEL_ORDER_TOP_K_TOP_P_MIN_P, GUMBEL_ORDER_MIN_P_TOP_K_TOP_P,
         GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE, GUMBEL_ORDER_BEFORE_TEMPERATURE};
-    truncated_call req = {
-        .cut = {.struct_size = sizeof req.cut, .top_k = {rules->top_k, 0}},
-        .transforms = {.struct_size = sizeof req.transforms, .mask = {rules->mask, rules->words}},
+    truncated_call call = {
+        .truncation = {.struct_size = sizeof call.truncation, .top_k = {rules->top_k, 0}},
+        .transforms = {.struct_size = sizeof call.transforms, .mask = {rules->mask, rules->words}},
         .with_logprobs = index % 5 == 4,
-        .lists = index % 2,
+        .with_top = index % 2,
     };
-    req.cut.order = orders[index % 4];
-    req.cut.ties = index / 4 % 2 ? GUMBEL_TIES_EXACT : GUMBEL_TIES_ALL;
+    call.truncation.order = orders[index % 4];
+    call.truncation.ties = index / 4 % 2 ? GUMBEL_TIES_EXACT : GUMBEL_TIES_ALL;
     if (index % 3 != 2)
-        req.cut.top_p = (gumbel_row_f32){rules->top_p, 0};
+        call.truncation.top_p = (gumbel_row_f32){rules->top_p, 0};
     if (index % 3 != 0)
-        req.cut.min_p = (gumbel_row_f32){rules->min_p, 0};
-    req.how = (gumbel_sampling){.struct_size = sizeof req.how,
-                                .seed = {rules->seed, 0},
-                                .position = {rules->position, 0},
-                                .num_samples = samples};
-    req.how.temperature = (gumbel_row_f32){rules->temperature, req.with_logprobs ? GUMBEL_SAME : 0};
-    return req;
+        call.truncation.min_p = (gumbel_row_f32){rules->min_p, 0};
+    call.how = (gumbel_sampling){.struct_size = sizeof call.how,
+                                 .seed = {rules->seed, 0},
+                                 .position = {rules->position, 0},
+                                 .num_samples = samples};
+    call.how.temperature =
+        (gumbel_row_f32){rules->temperature, call.with_logprobs ? GUMBEL_SAME : 0};
+    return call;
 }
 
-/* Have the call point at its own rules, which have come from elsewhere. */
-static void bind(truncated_call *req, int masked)
+/* Sets the pointers of a call to its own rules; a copied call still points to the original. */
+static void bind_rules(truncated_call *call, int masked)
 {
-    req->how.truncation = &req->cut;
-    req->how.transforms = masked ? &req->transforms : NULL;
+    call->how.truncation = &call->truncation;
+    call->how.transforms = masked ? &call->transforms : NULL;
 }
 
-/* A place for what calls of a head give, with the screen and without. */
-typedef struct both_outputs {
-    outcome *by, *without;
+/* Outputs of a call with the screen and without. */
+typedef struct output_pair {
+    outcome *screened, *without;
     gumbel_output out;
     void *workspace;
     size_t bytes;
-} both_outputs;
+} output_pair;
 
-static both_outputs make_both(const gumbel_head *head, const row_rules *rules, int32_t samples)
+static output_pair make_output_pair(const gumbel_head *head, const row_rules *rules,
+                                    int32_t samples)
 {
-    both_outputs generated = {.by = outcome_make(head->hidden.rows, samples),
-                              .without = outcome_make(head->hidden.rows, samples)};
+    output_pair generated = {.screened = outcome_make(head->hidden.rows, samples),
+                             .without = outcome_make(head->hidden.rows, samples)};
     gumbel_head plain = *head;
-    outcome_widen(generated.by, TOP, GUMBEL_PROCESSED);
+    outcome_widen(generated.screened, TOP, GUMBEL_PROCESSED);
     outcome_widen(generated.without, TOP, GUMBEL_PROCESSED);
-    generated.out = gpu_output_make(generated.by);
+    generated.out = gpu_output_make(generated.screened);
     plain.screen = (gumbel_screen){NULL, 0};
     for (int masked = 0; masked < 2; masked++)
         for (int screened = 0; screened < 2; screened++) {
-            truncated_call req = make_call(rules, 4, samples);
+            truncated_call call = make_call(rules, 4, samples);
             size_t bytes;
-            bind(&req, masked);
-            if (gumbel_workspace_size(gpu, screened ? head : &plain, NULL, &req.how, &generated.out,
-                                      &bytes, &error))
+            bind_rules(&call, masked);
+            if (gumbel_workspace_size(gpu, screened ? head : &plain, NULL, &call.how,
+                                      &generated.out, &bytes, &error))
                 die("gumbel_workspace_size: %s: %s", error.field, error.message);
             generated.bytes = bytes > generated.bytes ? bytes : generated.bytes;
         }
@@ -151,23 +153,23 @@ static both_outputs make_both(const gumbel_head *head, const row_rules *rules, i
     return generated;
 }
 
-static void free_both(both_outputs *generated)
+static void free_output_pair(output_pair *generated)
 {
-    outcome_free(generated->by);
+    outcome_free(generated->screened);
     outcome_free(generated->without);
     gpu_output_free(&generated->out);
     gpu_free(generated->workspace);
 }
 
 /* The outputs that a call requests. */
-static gumbel_output output_of(const both_outputs *both, const truncated_call *req)
+static gumbel_output select_outputs(const output_pair *pair, const truncated_call *call)
 {
-    gumbel_output out = both->out;
-    if (!req->with_logprobs) {
+    gumbel_output out = pair->out;
+    if (!call->with_logprobs) {
         out.lse = out.logprobs = out.top_logprobs = NULL;
         out.kept = NULL;
     }
-    if (!req->lists) {
+    if (!call->with_top) {
         out.num_top = 0;
         out.top_ids = NULL;
         out.top_logprobs = NULL;
@@ -175,95 +177,95 @@ static gumbel_output output_of(const both_outputs *both, const truncated_call *r
     return out;
 }
 
-static void sample(const gumbel_head *head, const truncated_call *req, both_outputs *both,
-                   outcome *into)
+static void draw_call(const gumbel_head *head, const truncated_call *call, output_pair *pair,
+                      outcome *drawn)
 {
-    gumbel_output out = output_of(both, req);
+    gumbel_output out = select_outputs(pair, call);
     void *const of_draws[] = {out.tokens, out.scores, out.ranks, out.logprobs},
                 *const of_rows[] = {out.status, out.lse, out.kept, out.top_ids, out.top_logprobs};
     for (int i = 0; i < 4; i++)
         if (of_draws[i])
-            gpu_poison(of_draws[i], (size_t)into->batch * (size_t)into->samples * 4);
+            gpu_poison(of_draws[i], (size_t)drawn->batch * (size_t)drawn->samples * 4);
     for (int i = 0; i < 5; i++)
         if (of_rows[i])
-            gpu_poison(of_rows[i], (size_t)into->batch * (i < 3 ? 1 : TOP) * 4);
-    if (gumbel_sample(gpu, NULL, head, &req->how, &out, both->workspace, both->bytes, &error))
+            gpu_poison(of_rows[i], (size_t)drawn->batch * (i < 3 ? 1 : TOP) * 4);
+    if (gumbel_sample(gpu, NULL, head, &call->how, &out, pair->workspace, pair->bytes, &error))
         die("gumbel_sample: %s: %s", error.field, error.message);
     GPU(cuCtxSynchronize);
-    gpu_output_fetch(&both->out, into);
+    gpu_output_fetch(&pair->out, drawn);
 }
 
-/* Whether the last call was left to the full pass, and what it listed. */
-static void count_call(const gumbel_head *head, const truncated_call *req, const both_outputs *both)
+/* Counts whether the full pass drew the last call, and otherwise its listed and scored tokens. */
+static void count_call(const gumbel_head *head, const truncated_call *call, const output_pair *pair)
 {
-    const cuda_workspace pieces = find_pieces(head, &req->how, both->workspace);
+    const cuda_workspace arrays = find_workspace_arrays(head, &call->how, pair->workspace);
     const int64_t batch = head->hidden.rows;
     uint64_t words[ROWS * CUDA_THRESHOLD_WORDS];
     cuda_screen_state state;
-    gpu_fetch(&state, pieces.screen.state, sizeof state);
-    gpu_fetch(words, pieces.row_thresholds, (size_t)batch * CUDA_THRESHOLD_WORDS * sizeof *words);
+    gpu_fetch(&state, arrays.screen.state, sizeof state);
+    gpu_fetch(words, arrays.row_thresholds, (size_t)batch * CUDA_THRESHOLD_WORDS * sizeof *words);
     calls++;
-    left_calls += state.again != 0;
+    fallback_calls += state.again != 0;
     for (int64_t b = 0; b < batch && !state.again; b++, rows_listed++)
         listed += (int64_t)(uint32_t)words[b * CUDA_THRESHOLD_WORDS + CUDA_TRUNCATED_COUNTS],
             scored += (int64_t)(words[b * CUDA_THRESHOLD_WORDS + CUDA_TRUNCATED_COUNTS] >> 32);
 }
 
-static int draws_same(const gumbel_head *head, const truncated_call *req, both_outputs *both,
-                      const char *what)
+static int compare_draws(const gumbel_head *head, const truncated_call *call, output_pair *pair,
+                         const char *what)
 {
     gumbel_head without = *head;
     without.screen = (gumbel_screen){NULL, 0};
-    sample(&without, req, both, both->without);
-    sample(head, req, both, both->by);
-    draws += both->by->batch * both->by->samples;
-    count_call(head, req, both);
-    return CHECK(outcome_same(both->without, 0, both->by, OUTCOME_ALL, what), "%s", what);
+    draw_call(&without, call, pair, pair->without);
+    draw_call(head, call, pair, pair->screened);
+    draws += pair->screened->batch * pair->screened->samples;
+    count_call(head, call, pair);
+    return CHECK(outcome_same(pair->without, 0, pair->screened, OUTCOME_ALL, what), "%s", what);
 }
 
 static void print_counts(const char *what)
 {
     printf(
         "  %s: %lld calls, %lld by the full pass, %lld draws, %.1f listed and %.1f scored a row\n",
-        what, (long long)calls, (long long)left_calls, (long long)draws,
+        what, (long long)calls, (long long)fallback_calls, (long long)draws,
         (double)listed / (double)(rows_listed + !rows_listed),
         (double)scored / (double)(rows_listed + !rows_listed));
-    calls = left_calls = draws = listed = scored = rows_listed = 0;
+    calls = fallback_calls = draws = listed = scored = rows_listed = 0;
 }
 
 /* Calls of the first rows of a head at different positions, each with other rules and outputs. */
-static void draw_cuts(const gpu_head *h, const row_rules *rules, int64_t batch, int32_t samples,
-                      int count, const char *what)
+static void compare_calls(const gpu_head *h, const row_rules *rules, int64_t batch, int32_t samples,
+                          int count, const char *what)
 {
     gumbel_head head = h->head;
     head.hidden.rows = batch;
-    both_outputs both = make_both(&head, rules, samples);
+    output_pair pair = make_output_pair(&head, rules, samples);
     for (int i = 0; i < count; i++) {
-        truncated_call req = make_call(rules, i, samples);
+        truncated_call call = make_call(rules, i, samples);
         uint64_t position[ROWS];
         for (int b = 0; b < ROWS; b++)
             position[b] = (uint64_t)(b * 1000003 + i);
         gpu_put(rules->position, position, sizeof position);
-        bind(&req, i % 7 == 3);
-        if (!CHECK(is_screened(&head, &req.how), "%s", what) ||
-            !draws_same(&head, &req, &both, what))
+        bind_rules(&call, i % 7 == 3);
+        if (!CHECK(is_screened(&head, &call.how), "%s", what) ||
+            !compare_draws(&head, &call, &pair, what))
             break;
     }
-    free_both(&both);
+    free_output_pair(&pair);
 }
 
-static void draw_kind(head_kind kind, int64_t vocab, int64_t columns, const int64_t *batches,
-                      int count)
+static void compare_head_kind(head_kind kind, int64_t vocab, int64_t columns,
+                              const int64_t *batches, int count)
 {
     const gumbel_dtype dtype = kind == HEAD_STRUCTURED ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
     generated_head generated = generate_head(kind, dtype, vocab, columns, ROWS, 3);
-    gpu_head h = head_on_gpu(&generated);
+    gpu_head h = copy_head_to_gpu(&generated);
     const row_rules rules = make_rules(vocab);
     for (const int64_t *batch = batches; *batch; batch++) {
         char what[96];
         snprintf(what, sizeof what, "%s, V = %lld, D = %lld, B = %lld", head_kind_names[kind],
                  (long long)vocab, (long long)columns, (long long)*batch);
-        draw_cuts(&h, &rules, *batch, *batch % 3 == 1 ? 3 : 1, count, what);
+        compare_calls(&h, &rules, *batch, *batch % 3 == 1 ? 3 : 1, count, what);
         print_counts(what);
     }
     free_rules(&rules);
@@ -271,26 +273,26 @@ static void draw_kind(head_kind kind, int64_t vocab, int64_t columns, const int6
     free_generated_head(&generated);
 }
 
-void screen_cuts(void)
+void screen_truncated_rows(void)
 {
     static const int64_t batches[] = {1, 2, 5, 8, 13, 16, 32, 33, 64, 0};
     static const int64_t columns[HEAD_KINDS] = {512, 1024, 384, 256};
     for (int kind = 0; kind < HEAD_KINDS; kind++)
-        draw_kind((head_kind)kind, 50000 + 16 * kind, columns[kind], batches, 36);
+        compare_head_kind((head_kind)kind, 50000 + 16 * kind, columns[kind], batches, 36);
 }
 
-/* Some of it, for tools that take seconds a call. */
-void screen_cuts_small(void)
+/* A few small calls, for tools such as compute-sanitizer that slow each one to seconds. */
+void screen_truncated_small(void)
 {
     static const int64_t batches[] = {3, 0};
-    draw_kind(HEAD_GAUSSIAN, 10000, 136, batches, 4);
+    compare_head_kind(HEAD_GAUSSIAN, 10000, 136, batches, 4);
 }
 
-/* Fallback rows, lists of few tokens, weights that tie, a shard, a NaN. */
-void screen_cuts_odd(void)
+/* Fallback rows, candidate lists of few tokens, equal rows of weights, a shard, a NaN. */
+void screen_truncated_odd(void)
 {
-    static const char *const names[] = {"short lists", "ties",          "a shard",
-                                        "a NaN",       "rows of all k", "zeros"};
+    static const char *const names[] = {"short lists", "ties",      "a shard",
+                                        "a NaN",       "any top-k", "zeros"};
     for (int odd = 0; odd < 6; odd++) {
         generated_head generated =
             generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 30000, 256, ROWS, 9);
@@ -303,7 +305,7 @@ void screen_cuts_odd(void)
             weight[i] = 0;
         if (odd == 3)
             dtype_store_nan(weight, GUMBEL_BFLOAT16, 777 * columns + 5);
-        gpu_head h = head_on_gpu(&generated);
+        gpu_head h = copy_head_to_gpu(&generated);
         row_rules rules = make_rules(192 + vocab);
         if (odd == 0) {
             gumbel_screen_header header;
@@ -320,8 +322,8 @@ void screen_cuts_odd(void)
             static const int32_t all[] = {50, 0, 65, 30000, 1000};
             gpu_put(rules.top_k + 1, all, sizeof all);
         }
-        draw_cuts(&h, &rules, 9, 1, 24, names[odd]);
-        draw_cuts(&h, &rules, 3, 2, 24, names[odd]);
+        compare_calls(&h, &rules, 9, 1, 24, names[odd]);
+        compare_calls(&h, &rules, 3, 2, 24, names[odd]);
         print_counts(names[odd]);
         free_rules(&rules);
         free_gpu_head(&h);
@@ -329,20 +331,21 @@ void screen_cuts_odd(void)
     }
 }
 
-void screen_cuts_replays(void)
+void screen_truncated_replays(void)
 {
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 40000, 256, ROWS, 5);
-    gpu_head h = head_on_gpu(&generated);
+    gpu_head h = copy_head_to_gpu(&generated);
     const row_rules rules = make_rules(generated.weight.rows);
     gumbel_head head = h.head, without = h.head;
     head.hidden.rows = without.hidden.rows = 12;
-    both_outputs both = make_both(&head, &rules, 1);
-    truncated_call req = make_call(&rules, 0, 1);
-    const gumbel_output out = output_of(&both, &req);
-    bind(&req, 0);
+    output_pair pair = make_output_pair(&head, &rules, 1);
+    truncated_call call = make_call(&rules, 0, 1);
+    const gumbel_output out = select_outputs(&pair, &call);
+    bind_rules(&call, 0);
     without.screen = (gumbel_screen){NULL, 0};
     gpu_graph graph = gpu_graph_begin();
-    if (gumbel_sample(gpu, graph.stream, &head, &req.how, &out, both.workspace, both.bytes, &error))
+    if (gumbel_sample(gpu, graph.stream, &head, &call.how, &out, pair.workspace, pair.bytes,
+                      &error))
         die("%s", error.message);
     gpu_graph_end(&graph);
     for (uint64_t position = 0; position < 20; position++) {
@@ -350,17 +353,17 @@ void screen_cuts_replays(void)
         for (int b = 0; b < ROWS; b++)
             positions[b] = position;
         gpu_put(rules.position, positions, sizeof positions);
-        sample(&without, &req, &both, both.without);
+        draw_call(&without, &call, &pair, pair.without);
         for (int i = 0; i < 2; i++) {
-            gpu_poison(both.out.tokens, 12 * 4);
+            gpu_poison(pair.out.tokens, 12 * 4);
             gpu_graph_replay(&graph);
-            gpu_output_fetch(&both.out, both.by);
-            CHECK(outcome_same(both.without, 0, both.by, OUTCOME_ALL, "replayed"), "position %d",
-                  (int)position);
+            gpu_output_fetch(&pair.out, pair.screened);
+            CHECK(outcome_same(pair.without, 0, pair.screened, OUTCOME_ALL, "replayed"),
+                  "position %d", (int)position);
         }
     }
     gpu_graph_free(&graph);
-    free_both(&both);
+    free_output_pair(&pair);
     free_rules(&rules);
     free_gpu_head(&h);
     free_generated_head(&generated);
