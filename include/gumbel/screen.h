@@ -22,9 +22,10 @@
  *
  * The chance is over the random dither. The bound of 2^-64 holds for hidden states that do not
  * depend on the dither, as those of a model do: weights, prompts and drawn tokens are the same for
- * any dither. Somebody who knows the dither can compute hidden states for which bounds fail: keep
- * the bytes of a screen as secret as the weights, and give no seed where people whom you do not
- * trust choose the weights.
+ * any dither. Somebody who knows the dither can search for prompts or hidden states for which a
+ * bound fails. Keep the bytes of a screen secret from those who choose prompts, adapters or hidden
+ * states, and do not publish them with open weights. A seed is for tests, and for files that must
+ * be reproducible; the chance then holds if the seed is random and nothing else uses it.
  * On CUDA screens have no dither, and every certificate is certain.
  *
  * Example: make a screen once, then draw with it.
@@ -138,7 +139,8 @@ GUMBEL_CALL gumbel_screen_prepare(gumbel_device *device, void *stream, const gum
 
 /* gumbel_screen_verify(): check a screen's certificate against the current weights. The check
  *  computes each row's error and size again in float64, by code that gumbel_screen_prepare() does
- *  not use. The check takes a few seconds; use it in tests, and after weights may have changed.
+ *  not use; whether the dither is random is not checked. The check takes a few seconds; use it in
+ *  tests, and after weights may have changed.
  *  stream     On CUDA the call waits for the stream, at most 60 seconds, and cannot be captured.
  *  returns    GUMBEL_OK; GUMBEL_ERROR_ARGUMENT, which names the first stale row, or as
  *             gumbel_screen_prepare(); on CUDA also GUMBEL_ERROR_DEVICE.               since 0.2 */

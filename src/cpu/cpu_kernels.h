@@ -105,6 +105,7 @@ static inline void cpu_raise_row_bound(cpu_quantized_rows *r, int row, float err
         return; /* the row is not finite, and neither is any bound of its logit */
     r->bound.error = up_error > r->bound.error ? up_error : r->bound.error;
     r->bound.size = up_size > r->bound.size ? up_size : r->bound.size;
+    weight = weight < GUMBEL_SCREEN_STEP_MIN ? GUMBEL_SCREEN_STEP_MIN : weight;
     r->max_weight_norm = weight > r->max_weight_norm ? weight : r->max_weight_norm;
 }
 

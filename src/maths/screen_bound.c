@@ -64,11 +64,12 @@ uint64_t gumbel_screen_checksum(const gumbel_screen_header *header)
 
 void gumbel_screen_seed_dither(uint64_t seed, int64_t columns, int32_t *dither)
 {
-    /* A stream that no draw uses: streams of draws have other words here (noise.h). */
-    gumbel_stream stream = {.seed = seed, .sample = ~0u, .domain = ~0u};
+    /* Words that no draw uses: the counts of draws are below 2^30 (noise.h). */
+    const uint32_t first = UINT32_C(1) << 31;
+    gumbel_stream stream = {.seed = seed};
     for (int64_t i = 0; i < columns; i += 4) {
         uint32_t words[4];
-        gumbel_philox_words(stream, (uint32_t)(i / 4), 0, words);
+        gumbel_philox_words(stream, first + (uint32_t)(i / 4), 0, words);
         for (int64_t j = i; j < columns && j < i + 4; j++)
             dither[j] = gumbel_screen_dither_of(words[j - i]);
     }
@@ -121,8 +122,8 @@ static outlier_bound bound_outliers(const largest *l, double square, double entr
     double outliers = 0.0, remaining = square;
     outlier_bound best = {INFINITY, 0.0f, 0.0f};
     for (int n = 0; n <= l->count; n++) {
-        /* The rounding error of each subtraction is below 2^-52 of `square`. */
-        double inlier_norm = sqrt(fmax(remaining, 0.0) + 1e-12 * square);
+        /* The rounding error of `square`, of up to 65,535 terms, and of the subtractions. */
+        double inlier_norm = sqrt(fmax(remaining, 0.0) + 1e-11 * square);
         double bound = entry * outliers + deviation * inlier_norm;
         if (bound < best.bound)
             best = (outlier_bound){bound, (float)(outliers * FLOAT_UP),
@@ -171,8 +172,10 @@ static void bound_quantization(const float *h, int64_t columns, const gumbel_scr
     outlier_bound random = bound_outliers(&l, s->square, entry, GUMBEL_SCREEN_DEVIATION);
     /* The mean of an error, and the rounding of w / s to the unit of the dither. */
     double dithered = random.bound + (double)GUMBEL_SCREEN_DITHER_UNIT * s->magnitude;
-    /* The rounding of the shift, and of its sums in gumbel_screen_bound_logit(). */
-    double shift_error = 0x1p-21 * fabs(s->shift);
+    /* The rounding of the shift in float64 and float32, and of its sums in
+     * gumbel_screen_bound_logit(). */
+    double shift_error = 0x1p-21 * fabs(s->shift) + 0x1p-36 * s->magnitude;
+    shift_error += (double)GUMBEL_SCREEN_WIDTH_MIN;
     hidden_error->shift = (float)s->shift;
     if (header->certificate == GUMBEL_SCREEN_CERTAIN || !(dithered < certain.bound)) {
         hidden_error->outlier_sum = certain.sum;

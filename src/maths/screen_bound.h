@@ -36,6 +36,8 @@
 #define GUMBEL_SCREEN_LOGIT_MAX  0x1p120
 /* Bounds the sum of all subnormal rounding errors of a logit, in any order of summation. */
 #define GUMBEL_SCREEN_TINY 0x1p-126f
+/* Bounds the errors, in steps, of terms of gumbel_screen_error_width() that are subnormal. */
+#define GUMBEL_SCREEN_WIDTH_MIN 0x1p-132f
 /* Largest number of outlier dimensions of a hidden state: they enter the error bound by the sum of
  * their absolute values, all others by their norm. */
 #define GUMBEL_SCREEN_OUTLIERS_MAX 64

@@ -478,6 +478,41 @@ static void seeds_repeat_and_entropy_does_not(void **state)
     free_generated_head(&head);
 }
 
+/* With hidden states of a few units of the smallest float, terms of the bound are subnormal, and
+ * large weights magnify their rounding. With weights as small, the header still bounds the largest
+ * norm of a row, which gumbel_screen_verify() checks. */
+static void subnormal_terms_are_covered(void **state)
+{
+    enum { COLUMNS = 5, ROWS = 192 };
+    uint64_t random = 23;
+    seen all = {0};
+    float h[COLUMNS];
+    for (int round = 0; round < (TEST_SANITIZED ? 100 : 1000); round++) {
+        float *weight = make_zeroed(ROWS * COLUMNS, sizeof *weight);
+        int exponent = round % 4 ? 108 + (int)random_below(&random, 19) : -140;
+        uint32_t units = 1u << random_below(&random, 11);
+        for (int i = 0; i < ROWS * COLUMNS; i++) {
+            float size = 1.0f - (float)random_below(&random, 1 << 16) * 0x1p-22f;
+            weight[i] = ldexpf(random_below(&random, 2) ? size : -size, exponent);
+        }
+        for (int i = 0; i < COLUMNS; i++)
+            h[i] = (float)(1 + random_below(&random, units)) *
+                   (random_below(&random, 2) ? 0x1p-149f : -0x1p-149f);
+        generated_head head = {{weight, GUMBEL_FLOAT32, ROWS, COLUMNS, 0, {0}}, {0}};
+        gumbel_screen_certificate certificate =
+            round % 2 ? GUMBEL_SCREEN_CERTAIN : GUMBEL_SCREEN_PROBABLE;
+        screened s = screen_of(*state, &head, 256, certificate);
+        const gumbel_screen screen = {s.screen, s.offsets.bytes};
+        assert_int_equal(gumbel_screen_verify(*state, NULL, &head.weight, &screen, NULL),
+                         GUMBEL_OK);
+        check_row(&s, h, WHOLE, &all);
+        free(s.screen);
+        free(weight);
+    }
+    print_message("%ld of %ld logits are outside of their bounds\n", all.outside, all.checked);
+    assert_int_equal(all.outside, 0);
+}
+
 /* The rounding error of computing a bound is below 2^-21 of step * unit * size * steps. No logit
  * reveals this part of `residual`, as the bound of the product's rounding leaves room for it; here
  * a twentieth of it is not enough. */
@@ -614,6 +649,7 @@ int main(void)
         cmocka_unit_test(every_logit_is_within),
         cmocka_unit_test(mutants_are_caught),
         cmocka_unit_test(rounding_term_is_needed),
+        cmocka_unit_test(subnormal_terms_are_covered),
         cmocka_unit_test(half_steps_need_dither),
         cmocka_unit_test(errors_are_uniform_and_independent),
         cmocka_unit_test(width_is_used_as_predicted),

@@ -44,8 +44,8 @@ class Screen:
                  seed, and on a GPU, the bytes are the same for every isa and threads.
     isa, threads as in sample()
 
-    Keep the bytes as secret as the weights: who knows the dither could choose hidden states for
-    which a probable bound fails.
+    Keep the bytes secret from those who choose prompts, adapters or hidden states: whoever knows
+    the dither can search for hidden states for which a probable bound fails.
 
     Pass a screen in place of its weights to any call. A screen changes the time of a call, never
     its results. Calls that it cannot serve use the full pass over the weights: log-probabilities
