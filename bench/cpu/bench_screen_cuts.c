@@ -329,7 +329,7 @@ static void measure_head(const char *name, int structured)
     fill_hidden(structured);
     check(gumbel_screen_size(bench.device, &weight, &bench.screen.bytes, &error), &error);
     bench.screen.data = make_room(bench.screen.bytes);
-    check(gumbel_screen_prepare(bench.device, NULL, &weight, &bench.screen, &error), &error);
+    check(gumbel_screen_prepare(bench.device, NULL, &weight, NULL, &bench.screen, &error), &error);
     if (!bench.commit)
         printf("%s: %.1f nats\n", name, find_entropy());
     for (size_t i = 0; i < sizeof batches / sizeof batches[0]; i++)

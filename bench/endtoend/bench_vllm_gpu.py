@@ -26,7 +26,14 @@ import time
 from qwen_shapes import LOGIT_DEVIATION, SHAPES, TINY, make_model
 from report import machine, write_json
 from spread import in_turns
-from vllm_engines import Engine, EngineError, make_llm_arguments, make_variables
+from vllm_engines import (
+    ALL_REDUCE,
+    Engine,
+    EngineError,
+    limits_all_reduce,
+    make_llm_arguments,
+    make_variables,
+)
 from vllm_points import (
     format_host,
     format_kernels,
@@ -107,11 +114,14 @@ class Bench:
             for kind in options.engine:
                 engine_folder = root / f"{runner}-{kind}"
                 engine_folder.mkdir(exist_ok=True)
-                variables = make_variables(runner, kind == "plugin", engine_folder, options.device)
+                variables = make_variables(options, runner, kind == "plugin", engine_folder)
                 log = engine_folder / "log.txt"
                 self.engines.append(Engine(runner, kind, worker_options, variables, log))
         name = f"{options.model}, {options.dtype}, tensor_parallel {options.tp}"
-        self.about = self.describe({name: {key: llm[key] for key in llm if key != "model"}})
+        described = {key: llm[key] for key in llm if key != "model"}
+        if limits_all_reduce(options):
+            described["environment"] = ALL_REDUCE
+        self.about = self.describe({name: described})
         deadline = self.begin + options.start_seconds
         for engine in list(self.engines):
             try:
@@ -341,6 +351,8 @@ def parse(arguments=None):
     add("--model", choices=list(SHAPES), default="Qwen3-8B")
     add("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
     add("--tp", type=int, default=1, metavar="N", help="tensor parallel size (1)")
+    add("--flashinfer-all-reduce", action="store_true",
+        help="of ranks; default: vLLM's own kernel and NCCL, for all engines")
     add("--runner", type=read_names(RUNNERS), default=RUNNERS, help="V2,V1")
     add("--engine", type=read_names(ENGINES), default=ENGINES, help="stock,plugin")
     add("--kind", type=read_names(KINDS), default=MEASURED, help=",".join(KINDS))

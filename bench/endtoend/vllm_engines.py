@@ -15,12 +15,21 @@ WORKER = HERE / "vllm_worker.py"
 CAPTURED = [1, 2, 4, 8, 16, 32, 64, 128, 256]  # batch sizes with a CUDA graph
 LAST_LINES = 15  # of a log that are printed if its engine fails
 
+# Without --flashinfer-all-reduce ranks use vLLM's own all-reduce kernel and NCCL. FlashInfer
+# compiles its kernels when they are first used; they and symmetric memory use NVLink multicast.
+ALL_REDUCE = {"VLLM_ALLREDUCE_USE_FLASHINFER": "0", "VLLM_ALLREDUCE_USE_SYMM_MEM": "0"}
+
 
 class EngineError(RuntimeError):
     """An engine that ended, failed a command, or took longer than allowed."""
 
 
-def make_variables(runner, plugin, folder, device):
+def limits_all_reduce(options):
+    """Whether the ranks of all engines must not use FlashInfer's all-reduce."""
+    return options.tp > 1 and options.device == "cuda" and not options.flashinfer_all_reduce
+
+
+def make_variables(options, runner, plugin, folder):
     """Environment variables of an engine; each has caches of its own, as they start together."""
     found = dict(os.environ)
     found.pop("VLLM_PLUGINS", None)
@@ -37,8 +46,16 @@ def make_variables(runner, plugin, folder, device):
     )
     if not plugin:
         found["VLLM_PLUGINS"] = ""
-    if device == "cpu":
+    elif options.tp > 1:
+        found["GUMBEL_VLLM_GPU_RANKS"] = "1"  # the plug-in draws on ranks, too
+    if limits_all_reduce(options):
+        found.update(ALL_REDUCE)
+    if options.device == "cpu":
         found.update(VLLM_CPU_KVCACHE_SPACE="1", OMP_NUM_THREADS="1")
+        if options.tp > 1:  # vLLM would require a NUMA node for each rank
+            cores = sorted(os.sched_getaffinity(0))
+            bound = [str(cores[rank % len(cores)]) for rank in range(options.tp)]
+            found["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(bound)
     return found
 
 
@@ -50,7 +67,7 @@ def kv_cache_bytes(shape, requests, tokens, element_bytes, ranks):
 
 
 def make_llm_arguments(options, shape, folder, engines, length):
-    """Arguments of vllm.LLM; those of --llm replace them."""
+    """Arguments of vllm.LLM; those of --llm, and of the objects in it, replace them."""
     requests = options.requests_max
     found = {
         "model": str(folder),
@@ -75,10 +92,15 @@ def make_llm_arguments(options, shape, folder, engines, length):
         texts = max(requests, -(-options.max_model_len // length))
         size = kv_cache_bytes(shape, texts, length, element_bytes, options.tp)
         found["compilation_config"] = {"cudagraph_capture_sizes": captured}
+        if limits_all_reduce(options):
+            found["compilation_config"]["pass_config"] = {"fuse_allreduce_rms": False}
         found["kv_cache_memory_bytes"] = int(options.kv_gib * 2**30) if options.kv_gib else size
         utilization = options.gpu_memory_utilization or int(88 / engines) / 100
         found["gpu_memory_utilization"] = utilization
-    return {**found, **options.llm}
+    for name, value in options.llm.items():
+        both = isinstance(value, dict) and isinstance(found.get(name), dict)
+        found[name] = {**found[name], **value} if both else value
+    return found
 
 
 class Engine:

@@ -132,7 +132,8 @@ static double prepare_screen(const bench_data &m, int64_t hidden_size)
         CHECKED(cudaEventCreate, &begin);
         CHECKED(cudaEventCreate, &end);
         CHECKED(cudaEventRecord, begin, m.rows.stream);
-        CHECKED(gumbel_screen_prepare, m.rows.gpu, m.rows.stream, &head.weight, &m.screen, &error);
+        CHECKED(gumbel_screen_prepare, m.rows.gpu, m.rows.stream, &head.weight, nullptr,
+                &m.screen, &error);
         CHECKED(cudaEventRecord, end, m.rows.stream);
         CHECKED(cudaEventSynchronize, end);
         CHECKED(cudaEventElapsedTime, &milliseconds, begin, end);

@@ -27,9 +27,15 @@ enum way {
     WAYS,
 };
 
-/* Ways that the times of others are divided by. */
-enum base { BASE_PRODUCT, BASE_MATERIALISED, BASE_GEMM, BASE_SCREENED, BASES };
-extern const enum way base_ways[BASES];
+/* Ways whose times the others' are divided by. */
+enum baseline {
+    BASELINE_PRODUCT,
+    BASELINE_MATERIALISED,
+    BASELINE_GEMM,
+    BASELINE_SCREENED,
+    BASELINES
+};
+extern const enum way baseline_ways[BASELINES];
 
 /* The device's best rates, measured by loops that do nothing else. */
 struct ceiling {
@@ -49,13 +55,12 @@ struct bench {
     int64_t vocab;
     int64_t hidden_size;
     gumbel_dtype dtype;
-    int64_t most_rows;
-    int64_t
-        buffer_mib; /* bytes to read for the bandwidth, in MiB; 0: chosen by size of the caches */
-    bool logprobs;  /* draws return log-probabilities */
-    bool screen;    /* also time draws with a screen */
+    int64_t most_rows;  /* the largest batch */
+    int64_t buffer_mib; /* MiB to read for the bandwidth; 0: chosen by the size of the caches */
+    bool logprobs;      /* draws return log-probabilities */
+    bool screen;        /* also time draws with a screen */
     /* Set by open(). */
-    bool has[WAYS]; /* the ways that this device times */
+    bool is_timed[WAYS]; /* the ways that the device has */
     int64_t checked_rows;
     struct ceiling ceiling;
     size_t screen_bytes;   /* 0: none */
@@ -66,12 +71,12 @@ struct bench {
 /* A kind of device: functions that prepare its data and time its ways. */
 struct bench_machine {
     const char *materialised_label, *flops_label, *check_label;
-    /* Measures the ceiling and fills the head. */
+    /* Measures the ceiling, and prepares the synthetic head. */
     void (*open)(struct bench *bench);
     void (*close)(struct bench *bench);
-    /* The first row whose token differs between two ways; -1 if none does. */
+    /* Returns the first row whose token differs between two ways; -1: none. */
     int64_t (*check)(const struct bench *bench);
-    /* Allocates the buffers of one batch size; receives the workspace and rungs of its fused
+    /* Allocates the buffers of one batch size; sets the workspace size and the rungs of its fused
      * draw. */
     void *(*stage_new)(const struct bench *bench, int64_t batch, size_t *workspace_bytes,
                        char served[RUNG_NAMES_BYTES]);
@@ -84,8 +89,8 @@ struct bench_machine {
 };
 extern const struct bench_machine bench_cpu, bench_cuda;
 
-/* The minimum of bytes that a way reads, and of floating-point operations, two for a multiply-add;
- * 0 operations for ways whose products are not counted. */
+/* The least bytes that a way reads, and its least floating-point operations: two for a
+ * multiply-add, 0 for ways without a product in floating point. */
 double bench_way_bytes(const struct bench *bench, int64_t batch, enum way way);
 double bench_way_operations(const struct bench *bench, int64_t batch, enum way way);
 
@@ -97,17 +102,17 @@ struct bench_result {
     size_t workspace_bytes;
     char served[RUNG_NAMES_BYTES]; /* the rungs of the fused draw */
     struct spread seconds[WAYS];
-    double ratios[WAYS][BASES]; /* median over rounds of time / time of the base */
-    struct ceiling ceiling;     /* the device's, or the rate of a faster round */
+    double ratios[WAYS][BASELINES]; /* median over rounds of time / the baseline's time */
+    struct ceiling ceiling;         /* the device's, or the rates of a faster round */
 };
 
 /* Times `rounds` rounds of every way with `batch` rows, after a round to warm up. */
 struct bench_result bench_rounds(const struct bench *bench, int64_t batch, int rounds);
 
-/* The report: introductory lines, then a block for each result; or one JSON object. */
-void bench_print_head(const struct bench *bench, int rounds);
+/* The report: a header, then a block for each result; as text, or as one JSON object. */
+void bench_print_header(const struct bench *bench, int rounds);
 void bench_print_result(const struct bench *bench, const struct bench_result *result);
-json_t *bench_head_to_json(const struct bench *bench, int rounds);
+json_t *bench_header_to_json(const struct bench *bench, int rounds);
 json_t *bench_result_to_json(const struct bench *bench, const struct bench_result *result);
 
 #endif

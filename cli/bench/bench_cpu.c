@@ -86,7 +86,7 @@ static void open_cpu(struct bench *bench)
     struct source source;
 
     for (int way = 0; way < WAYS; way++) {
-        bench->has[way] = way != WAY_GEMM && (way != WAY_SCREENED || bench->screen);
+        bench->is_timed[way] = way != WAY_GEMM && (way != WAY_SCREENED || bench->screen);
     }
     bench->checked_rows = bench->most_rows;
     bench->ceiling = measure_ceiling(&bench->info, bench->buffer_mib);

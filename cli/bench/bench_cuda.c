@@ -132,8 +132,8 @@ static void open_cuda(struct bench *bench)
             "materialised baseline are not measured\n");
     }
     for (int way = 0; way < WAYS; way++) {
-        bench->has[way] = way != WAY_LOGITS_ONE && way != WAY_SCREENED &&
-                          (data->gemm || (way != WAY_GEMM && way != WAY_MATERIALISED));
+        bench->is_timed[way] = way != WAY_LOGITS_ONE && way != WAY_SCREENED &&
+                               (data->gemm || (way != WAY_GEMM && way != WAY_MATERIALISED));
     }
     bench->checked_rows = B < CHECK_ROWS ? B : CHECK_ROWS;
     bench->ceiling.buffer_bytes = (size_t)(bench->buffer_mib ? bench->buffer_mib : DEFAULT_MIB)
@@ -301,7 +301,7 @@ static void *new_stage(const struct bench *bench, int64_t batch, size_t *workspa
     device_memory_upload(data->position, &stage->round, sizeof stage->round);
     find_rungs(bench->device, &stage->head, NULL, &stage->sampling, &stage->output, served);
     for (int way = 0; way < WAYS; way++) {
-        if (bench->has[way]) {
+        if (bench->is_timed[way]) {
             stage->graphs[way] =
                 device_graph_new(queue_way, &(struct way_call){stage, (enum way)way});
         }

@@ -9,10 +9,10 @@ static const char question[] =
 static const char *const way_names[WAYS] = {
     "read weights", "product",      "fused draw",  "screened draw",
     "cuBLAS alone", "materialised", "from logits", "from logits, 1 thread"};
-static const char *const base_keys[BASES] = {"vs_product", "vs_materialised", "vs_cublas",
-                                             "vs_screened"};
-static const char *const base_titles[BASES] = {"vs product", "vs material.", "vs cuBLAS",
-                                               "vs screened"};
+static const char *const baseline_keys[BASELINES] = {"vs_product", "vs_materialised", "vs_cublas",
+                                                     "vs_screened"};
+static const char *const baseline_titles[BASELINES] = {"vs product", "vs material.", "vs cuBLAS",
+                                                       "vs screened"};
 
 static const char *dtype_name(gumbel_dtype dtype)
 {
@@ -36,7 +36,7 @@ static double find_least_seconds(const struct bench *bench, const struct bench_r
 
 /* ----------------------------------------------------------------------------------- text ---- */
 
-void bench_print_head(const struct bench *bench, int rounds)
+void bench_print_header(const struct bench *bench, int rounds)
 {
     const struct ceiling *ceiling = &bench->ceiling;
     char machine[256];
@@ -51,7 +51,7 @@ void bench_print_head(const struct bench *bench, int rounds)
     }
     printf("), each raised to the best round below\ncheck: %s, %lld rows\n",
            bench->machine->check_label, (long long)bench->checked_rows);
-    if (bench->has[WAY_MATERIALISED]) {
+    if (bench->is_timed[WAY_MATERIALISED]) {
         printf("materialised: %s\n", bench->machine->materialised_label);
     }
     if (bench->screen_bytes) {
@@ -63,9 +63,9 @@ void bench_print_head(const struct bench *bench, int rounds)
         rounds);
     printf("%7s %5s %3s  %-21s %9s %19s %7s %6s", "V", "D", "B", "way", "median us", "p10 .. p90",
            "GB/s", "% ceil");
-    for (int base = 0; base < BASES; base++) {
-        if (bench->has[base_ways[base]]) {
-            printf(" %12s", base_titles[base]);
+    for (int baseline = 0; baseline < BASELINES; baseline++) {
+        if (bench->is_timed[baseline_ways[baseline]]) {
+            printf(" %12s", baseline_titles[baseline]);
         }
     }
     printf("\n");
@@ -86,9 +86,9 @@ static void print_way(const struct bench *bench, const struct bench_result *resu
            (long long)bench->hidden_size, (long long)result->batch, way_names[way],
            seconds.median * 1e6, range,
            bench_way_bytes(bench, result->batch, way) / seconds.median / 1e9, percent);
-    for (int base = 0; base < BASES; base++) {
-        if (bench->has[base_ways[base]]) {
-            printf(" %12.3f", result->ratios[way][base]);
+    for (int baseline = 0; baseline < BASELINES; baseline++) {
+        if (bench->is_timed[baseline_ways[baseline]]) {
+            printf(" %12.3f", result->ratios[way][baseline]);
         }
     }
     printf("\n");
@@ -97,7 +97,7 @@ static void print_way(const struct bench *bench, const struct bench_result *resu
 void bench_print_result(const struct bench *bench, const struct bench_result *result)
 {
     for (int way = 0; way < WAYS; way++) {
-        if (bench->has[way]) {
+        if (bench->is_timed[way]) {
             print_way(bench, result, (enum way)way);
         }
     }
@@ -127,9 +127,9 @@ static json_t *way_to_json(const struct bench *bench, const struct bench_result 
     json_put(entry, "p90_us", json_number(seconds.p90 * 1e6));
     json_put(entry, "bytes", json_number(bench_way_bytes(bench, result->batch, way)));
     json_put(entry, "of_ceiling", bound > 0 ? json_number(bound / seconds.median) : json_null());
-    for (int base = 0; base < BASES; base++) {
-        if (bench->has[base_ways[base]]) {
-            json_put(entry, base_keys[base], json_number(result->ratios[way][base]));
+    for (int baseline = 0; baseline < BASELINES; baseline++) {
+        if (bench->is_timed[baseline_ways[baseline]]) {
+            json_put(entry, baseline_keys[baseline], json_number(result->ratios[way][baseline]));
         }
     }
     return entry;
@@ -141,12 +141,12 @@ json_t *bench_result_to_json(const struct bench *bench, const struct bench_resul
     json_t *ways = json_object();
 
     for (int way = 0; way < WAYS; way++) {
-        if (bench->has[way]) {
+        if (bench->is_timed[way]) {
             json_put(ways, way_names[way], way_to_json(bench, result, (enum way)way));
         }
     }
     json_put(root, "batch", json_integer(result->batch));
-    json_put(root, "find_rungs", json_string(result->served));
+    json_put(root, "served_by", json_string(result->served));
     json_put(root, "workspace_bytes", json_integer((json_int_t)result->workspace_bytes));
     json_put(root, "logits_bytes", json_integer((json_int_t)(4 * result->batch * bench->vocab)));
     json_put(root, "ceiling_bytes_per_second", json_number(result->ceiling.bandwidth));
@@ -156,7 +156,7 @@ json_t *bench_result_to_json(const struct bench *bench, const struct bench_resul
     return root;
 }
 
-json_t *bench_head_to_json(const struct bench *bench, int rounds)
+json_t *bench_header_to_json(const struct bench *bench, int rounds)
 {
     const struct ceiling *ceiling = &bench->ceiling;
     json_t *root = json_object();
@@ -169,7 +169,7 @@ json_t *bench_head_to_json(const struct bench *bench, int rounds)
     json_put(root, "float_operations_per_second",
              ceiling->flops > 0 ? json_number(ceiling->flops) : json_null());
     json_put(root, "bandwidth_buffer_bytes", json_integer((json_int_t)ceiling->buffer_bytes));
-    if (bench->has[WAY_MATERIALISED]) {
+    if (bench->is_timed[WAY_MATERIALISED]) {
         json_put(root, "materialised", json_string(bench->machine->materialised_label));
     }
     if (bench->screen_bytes) {

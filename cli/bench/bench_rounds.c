@@ -4,7 +4,7 @@
 #include "bench.h"
 #include "number_pages.h"
 
-const enum way base_ways[BASES] = {WAY_PRODUCT, WAY_MATERIALISED, WAY_GEMM, WAY_SCREENED};
+const enum way baseline_ways[BASELINES] = {WAY_PRODUCT, WAY_MATERIALISED, WAY_GEMM, WAY_SCREENED};
 
 size_t bench_weight_bytes(const struct bench *bench)
 {
@@ -40,7 +40,7 @@ static struct ceiling raise_ceiling(const struct bench *bench, const struct benc
         const double bandwidth = bench_way_bytes(bench, result->batch, (enum way)way) / seconds;
         const double rate = bench_way_operations(bench, result->batch, (enum way)way) / seconds;
 
-        if (!bench->has[way] || reads_logits((enum way)way)) {
+        if (!bench->is_timed[way] || reads_logits((enum way)way)) {
             continue;
         }
         ceiling.bandwidth = bandwidth > ceiling.bandwidth ? bandwidth : ceiling.bandwidth;
@@ -51,14 +51,14 @@ static struct ceiling raise_ceiling(const struct bench *bench, const struct benc
     return ceiling;
 }
 
-/* Median over rounds of times[way][round] / times[base][round]. */
-static double median_ratio(const double *times, int rounds, enum way way, enum way base)
+/* Median over rounds of times[way][round] / times[baseline][round]. */
+static double median_ratio(const double *times, int rounds, enum way way, enum way baseline)
 {
     double *ratios = require_memory("ratios", rounds, sizeof *ratios);
     double median = 0;
 
     for (int round = 0; round < rounds; round++) {
-        ratios[round] = times[way * rounds + round] / times[base * rounds + round];
+        ratios[round] = times[way * rounds + round] / times[baseline * rounds + round];
     }
     median = compute_spread(ratios, rounds).median;
     free(ratios);
@@ -69,8 +69,9 @@ static void time_round(const struct bench *bench, void *stage, double *times, in
 {
     for (int way = 0; way < WAYS; way++) {
         const double seconds =
-            bench->has[way] ? bench->machine->time_way(stage, (enum way)way, (uint32_t)(round + 1))
-                            : 0;
+            bench->is_timed[way]
+                ? bench->machine->time_way(stage, (enum way)way, (uint32_t)(round + 1))
+                : 0;
 
         if (round >= 0) {
             times[way * rounds + round] = seconds;
@@ -89,8 +90,9 @@ struct bench_result bench_rounds(const struct bench *bench, int64_t batch, int r
         progress_update(round + 1, rounds);
     }
     for (int way = 0; way < WAYS; way++) {
-        for (int base = 0; base < BASES; base++) {
-            result.ratios[way][base] = median_ratio(times, rounds, (enum way)way, base_ways[base]);
+        for (int baseline = 0; baseline < BASELINES; baseline++) {
+            result.ratios[way][baseline] =
+                median_ratio(times, rounds, (enum way)way, baseline_ways[baseline]);
         }
     }
     for (int way = 0; way < WAYS; way++) {

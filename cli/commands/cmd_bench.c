@@ -121,7 +121,7 @@ static void run_batches(struct bench_options *options)
                   bench.machine->check_label);
     }
     if (!json) {
-        bench_print_head(&bench, options->rounds);
+        bench_print_header(&bench, options->rounds);
     }
     for (int i = 0; i < options->batches.count; i++) {
         struct bench_result result;
@@ -139,7 +139,7 @@ static void run_batches(struct bench_options *options)
         }
     }
     if (json) {
-        json_t *root = bench_head_to_json(&bench, options->rounds);
+        json_t *root = bench_header_to_json(&bench, options->rounds);
 
         json_put(root, "results", json_incref(results));
         print_json(root);

@@ -25,19 +25,19 @@ const struct command_line completion_line = {
 };
 
 /* How a shell completes the value of an option. */
-enum completed { AS_NOTHING, AS_CHOICES, AS_FILE, AS_FOLDER };
+enum completion { COMPLETE_NOTHING, COMPLETE_CHOICES, COMPLETE_FILE, COMPLETE_FOLDER };
 
-static enum completed find_completion(const struct argument *argument)
+static enum completion find_completion(const struct argument *argument)
 {
     if (argument->choices) {
-        return AS_CHOICES;
+        return COMPLETE_CHOICES;
     }
     if (!argument->value) {
-        return AS_NOTHING;
+        return COMPLETE_NOTHING;
     }
-    return strncmp(argument->value, "DIR", 3) == 0    ? AS_FOLDER
-           : strncmp(argument->value, "FILE", 4) == 0 ? AS_FILE
-                                                      : AS_NOTHING;
+    return strncmp(argument->value, "DIR", 3) == 0    ? COMPLETE_FOLDER
+           : strncmp(argument->value, "FILE", 4) == 0 ? COMPLETE_FILE
+                                                      : COMPLETE_NOTHING;
 }
 
 /* Prints `text` for use within single quotes of a POSIX shell, with a backslash before each
@@ -69,9 +69,10 @@ static void print_bash_value(void *context, const struct argument *argument)
 {
     const struct command *command = context;
     static const char *const actions[] = {
-        [AS_NOTHING] = "return",
-        [AS_FILE] = "_gumbel_reply -f -- \"$word\"; compopt -o filenames 2>/dev/null; return",
-        [AS_FOLDER] = "_gumbel_reply -d -- \"$word\"; compopt -o filenames 2>/dev/null; return",
+        [COMPLETE_NOTHING] = "return",
+        [COMPLETE_FILE] = "_gumbel_reply -f -- \"$word\"; compopt -o filenames 2>/dev/null; return",
+        [COMPLETE_FOLDER] =
+            "_gumbel_reply -d -- \"$word\"; compopt -o filenames 2>/dev/null; return",
     };
 
     if (!argument->value) {
@@ -81,7 +82,7 @@ static void print_bash_value(void *context, const struct argument *argument)
     if (argument->letter) {
         printf(" | %s:-%c", command->name, argument->letter);
     }
-    if (find_completion(argument) == AS_CHOICES) {
+    if (find_completion(argument) == COMPLETE_CHOICES) {
         printf(") _gumbel_reply -W '%s' -- \"$word\"; return ;;\n", argument->choices);
     } else {
         printf(") %s ;;\n", actions[find_completion(argument)]);
@@ -124,12 +125,12 @@ static void print_bash(void)
 static void print_zsh_value(const struct argument *argument)
 {
     static const char *const actions[] = {
-        [AS_NOTHING] = " ", [AS_FILE] = "_files", [AS_FOLDER] = "_files -/"};
+        [COMPLETE_NOTHING] = " ", [COMPLETE_FILE] = "_files", [COMPLETE_FOLDER] = "_files -/"};
 
     putchar(':');
     print_escaped(argument->value, ":");
     putchar(':');
-    if (find_completion(argument) == AS_CHOICES) {
+    if (find_completion(argument) == COMPLETE_CHOICES) {
         printf("(%s)", argument->choices);
     } else {
         fputs(actions[find_completion(argument)], stdout);
@@ -208,14 +209,14 @@ static void print_fish_option(void *context, const struct argument *argument)
     if (argument->letter) {
         printf(" -s %c", argument->letter);
     }
-    switch (argument->value ? find_completion(argument) : AS_NOTHING) {
-    case AS_CHOICES:
+    switch (argument->value ? find_completion(argument) : COMPLETE_NOTHING) {
+    case COMPLETE_CHOICES:
         printf(" -x -a '%s'", argument->choices);
         break;
-    case AS_FILE:
+    case COMPLETE_FILE:
         fputs(" -r -F", stdout);
         break;
-    case AS_FOLDER:
+    case COMPLETE_FOLDER:
         fputs(" -x -a '(__fish_complete_directories)'", stdout);
         break;
     default:

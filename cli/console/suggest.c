@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static int find_smaller(int a, int b) { return a < b ? a : b; }
+static int min_int(int a, int b) { return a < b ? a : b; }
 
 int edit_distance(const char *a, size_t a_size, const char *b)
 {
@@ -20,10 +20,10 @@ int edit_distance(const char *a, size_t a_size, const char *b)
                 cost[i][j] = (int)(i + j);
                 continue;
             }
-            cost[i][j] = find_smaller(find_smaller(cost[i - 1][j] + 1, cost[i][j - 1] + 1),
-                                      cost[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
+            cost[i][j] = min_int(min_int(cost[i - 1][j] + 1, cost[i][j - 1] + 1),
+                                 cost[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-                cost[i][j] = find_smaller(cost[i][j], cost[i - 2][j - 2] + 1);
+                cost[i][j] = min_int(cost[i][j], cost[i - 2][j - 2] + 1);
             }
         }
     }

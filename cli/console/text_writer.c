@@ -176,7 +176,7 @@ static void end_text(struct writer *writer, struct writing *writing, int32_t id)
     token_text added = {0};
 
     if (!writing->stop) {
-        add_text(writer, writing, tokenizer_stream_end(&writing->stream, &added), &added);
+        add_text(writer, writing, tokenizer_decode_end(&writing->stream, &added), &added);
     }
     writing->ended = true;
     writing->ended_by = writing->stop ? "stop" : by_eos ? "eos" : "max-tokens";
@@ -192,8 +192,8 @@ generate_next writer_add_token(void *context, const generate_token *token)
     keep_token(writing, token, writer->style.num_top);
     writer->drawn++;
     add_text(writer, writing,
-             tokenizer_stream(decoder_tokenizer(writer->model), &writing->stream, token->id, true,
-                              &added),
+             tokenizer_decode_next(decoder_tokenizer(writer->model), &writing->stream, token->id,
+                                   true, &added),
              &added);
     if (token->last || writing->stop) {
         end_text(writer, writing, token->id);

@@ -16,7 +16,7 @@ struct head_screen head_screen_new(gumbel_device *device, const gumbel_tensor *w
     }
     screen.copy.data = map_pages("screen", screen.copy.bytes);
     screen.seconds = seconds_now();
-    if (gumbel_screen_prepare(device, NULL, weight, &screen.copy, &error) != GUMBEL_OK) {
+    if (gumbel_screen_prepare(device, NULL, weight, NULL, &screen.copy, &error) != GUMBEL_OK) {
         fail("--screen", "%s: %s", error.field, error.message);
     }
     screen.seconds = seconds_now() - screen.seconds;

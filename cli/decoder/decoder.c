@@ -164,14 +164,14 @@ static int check_tokens(const decoder *d, const decoder_sequence *sequence, cons
     return 0;
 }
 
-/* A token whose position, like all positions before it, is its place in the cache. */
+/* Returns the row of a token whose position, as all before it, is its row of the cache. */
 static trunk_row make_row(decoder_sequence *s, int32_t position, int32_t token, float *hidden)
 {
     return (trunk_row){.cache = &s->cache,
                        .position = position,
                        .token = token,
-                       .place = position,
-                       .moved = position + 1,
+                       .cache_row = position,
+                       .tree_begin = position + 1,
                        .hidden = hidden};
 }
 
@@ -199,11 +199,11 @@ int decoder_feed(decoder *d, decoder_sequence *sequence, const int32_t *tokens, 
     return 0;
 }
 
-/* The depth of each node of a tree, and the cache places of its ancestors. */
+/* The depth of each node of a tree, and the cache rows of its path from the root. */
 typedef struct tree_paths {
     int32_t deepest;
-    int32_t *depth;  /* [count] */
-    int32_t *places; /* [count, deepest + 1]: of its ancestors, the root first, and its own */
+    int32_t *depth; /* [count] */
+    int32_t *rows;  /* [count, deepest + 1]: the root's first, the node's own last */
 } tree_paths;
 
 static int tree_paths_new(tree_paths *t, const int32_t *parents, int32_t count, int32_t length,
@@ -222,14 +222,14 @@ static int tree_paths_new(tree_paths *t, const int32_t *parents, int32_t count, 
         t->deepest = t->depth[i] > t->deepest ? t->depth[i] : t->deepest;
     }
     size_t width = (size_t)t->deepest + 1;
-    t->places = calloc((size_t)count * width, sizeof *t->places);
-    if (!t->places) {
+    t->rows = calloc((size_t)count * width, sizeof *t->rows);
+    if (!t->rows) {
         return decoder_fail(error, NULL, "parents", "out of memory");
     }
     for (int32_t i = 0; i < count; i++) {
-        int32_t *own = t->places + (size_t)i * width;
+        int32_t *own = t->rows + (size_t)i * width;
         if (i > 0) {
-            memcpy(own, t->places + (size_t)parents[i] * width, (size_t)t->depth[i] * sizeof *own);
+            memcpy(own, t->rows + (size_t)parents[i] * width, (size_t)t->depth[i] * sizeof *own);
         }
         own[t->depth[i]] = length + i;
     }
@@ -239,7 +239,7 @@ static int tree_paths_new(tree_paths *t, const int32_t *parents, int32_t count, 
 static void tree_paths_free(tree_paths *t)
 {
     free(t->depth);
-    free(t->places);
+    free(t->rows);
 }
 
 /* Feeds the nodes of a tree. */
@@ -254,9 +254,9 @@ static void feed_nodes(decoder *d, decoder_sequence *s, const int32_t *tokens, i
             rows[i] = (trunk_row){.cache = &s->cache,
                                   .position = s->length + t->depth[node],
                                   .token = tokens[node],
-                                  .place = s->length + node,
-                                  .moved = s->length,
-                                  .places = t->places + (int64_t)node * (t->deepest + 1),
+                                  .cache_row = s->length + node,
+                                  .tree_begin = s->length,
+                                  .tree_rows = t->rows + (int64_t)node * (t->deepest + 1),
                                   .hidden = hidden + (int64_t)node * d->info.hidden_size};
         }
         trunk_run(d->trunk, rows, n);
@@ -328,11 +328,11 @@ int decoder_step(decoder *d, decoder_sequence *const *sequences, const int32_t *
     return 0;
 }
 
-int decoder_logits(decoder *d, const float *hidden, int32_t count, float *logits,
-                   decoder_error *error)
+int decoder_compute_logits(decoder *d, const float *hidden, int32_t count, float *logits,
+                           decoder_error *error)
 {
     const linear_output output = {&d->model.head, logits};
-    size_t floats = linear_scratch(d->pool, d->model.head.cols, count);
+    size_t floats = linear_count_scratch(d->pool, d->model.head.cols, count);
     float *scratch = aligned_alloc(64, (floats * sizeof *scratch + 63) / 64 * 64);
     if (!scratch) {
         return decoder_fail(error, NULL, "logits", "out of memory for %d rows", count);

@@ -191,7 +191,7 @@ static int draw_group(loop *l, int32_t first, int32_t count)
     uint64_t seeds[GENERATE_GROUP];
     uint32_t counters[GENERATE_GROUP];
     gumbel_history history;
-    gumbel_transforms transforms = group_request_rows(&l->request, first, &history);
+    gumbel_transforms transforms = group_request_get_transforms(&l->request, first, &history);
     for (int32_t i = 0; i < count; i++) {
         seeds[i] = o->seed;
         counters[i] = o->first_sample + (uint32_t)writers[i].sample;
@@ -243,7 +243,7 @@ static int draw_tokens(loop *l)
                                 gumbel_row_status_string((gumbel_row_status)l->status[i]));
         }
     }
-    return group_request_count(&l->request, l->tokens, l->active, l->error);
+    return group_request_add_tokens(&l->request, l->tokens, l->active, l->error);
 }
 
 static bool ends_text(const loop *l, int32_t id)
@@ -284,7 +284,7 @@ static bool report_tokens(loop *l)
             decoder_sequence_free(w.sequence);
             continue;
         }
-        group_request_move(&l->request, kept, i);
+        group_request_copy_history(&l->request, kept, i);
         l->tokens[kept] = token.id;
         l->writers[kept++] = w;
     }

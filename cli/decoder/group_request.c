@@ -4,29 +4,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Allocates GENERATE_GROUP lists that equal the first list of `one`. */
-static int repeat_lists(const gumbel_token_lists *one, gumbel_token_lists *copies,
+/* Allocates GENERATE_GROUP copies of the first list. */
+static int repeat_lists(const gumbel_token_lists *list, gumbel_token_lists *copies,
                         decoder_error *error)
 {
-    if (!one->offsets) {
+    if (!list->offsets) {
         return 0;
     }
-    size_t first = (size_t)one->offsets[0];
-    size_t count = (size_t)one->offsets[1] - first;
+    size_t first = (size_t)list->offsets[0];
+    size_t count = (size_t)list->offsets[1] - first;
     int64_t *offsets = calloc(GENERATE_GROUP + 1, sizeof *offsets);
     int32_t *ids = calloc(GENERATE_GROUP * count + 1, sizeof *ids);
-    float *values = one->values ? calloc(GENERATE_GROUP * count + 1, sizeof *values) : NULL;
+    float *values = list->values ? calloc(GENERATE_GROUP * count + 1, sizeof *values) : NULL;
     *copies = (gumbel_token_lists){.offsets = offsets, .ids = ids, .values = values};
-    if (!offsets || !ids || (one->values && !values)) {
+    if (!offsets || !ids || (list->values && !values)) {
         return decoder_fail(error, NULL, "transforms", "out of memory for lists of %zu", count);
     }
     for (size_t row = 0; row < GENERATE_GROUP; row++) {
         offsets[row + 1] = (int64_t)((row + 1) * count);
         for (size_t i = 0; i < count; i++) {
-            ids[row * count + i] = one->ids[first + i];
+            ids[row * count + i] = list->ids[first + i];
         }
         for (size_t i = 0; values && i < count; i++) {
-            values[row * count + i] = one->values[first + i];
+            values[row * count + i] = list->values[first + i];
         }
     }
     return 0;
@@ -57,10 +57,10 @@ static int start_history(group_request *r, const generate_options *options, int6
     }
     int64_t offsets[2] = {0, options->prompt_count};
     gumbel_token_lists prompt = {.offsets = offsets, .ids = options->prompt};
-    gumbel_error problem;
-    if (gumbel_history_start(r->device, NULL, &r->history, 1, NULL, &prompt, NULL, &problem) !=
+    gumbel_error failure;
+    if (gumbel_history_start(r->device, NULL, &r->history, 1, NULL, &prompt, NULL, &failure) !=
         GUMBEL_OK) {
-        return decoder_fail_call(error, &problem);
+        return decoder_fail_call(error, &failure);
     }
     for (size_t row = 1; row < rows; row++) {
         memcpy(r->history.prompt + row * words, r->history.prompt, words * sizeof(uint32_t));
@@ -72,22 +72,23 @@ int group_request_new(group_request *request, gumbel_device *device,
                       const generate_options *options, int64_t vocab, int32_t samples,
                       decoder_error *error)
 {
-    const gumbel_transforms *one = options->transforms;
+    const gumbel_transforms *transforms = options->transforms;
     *request = (group_request){.device = device};
-    if (!one) {
+    if (!transforms) {
         return 0;
     }
-    request->transforms = (gumbel_transforms){.struct_size = sizeof *one,
-                                              .mask = {one->mask.data, GUMBEL_SAME},
-                                              .repetition = {one->repetition.data, GUMBEL_SAME},
-                                              .frequency = {one->frequency.data, GUMBEL_SAME},
-                                              .presence = {one->presence.data, GUMBEL_SAME}};
-    if (repeat_lists(&one->allowed, &request->transforms.allowed, error) != 0 ||
-        repeat_lists(&one->banned, &request->transforms.banned, error) != 0 ||
-        repeat_lists(&one->bias, &request->transforms.bias, error) != 0) {
+    request->transforms =
+        (gumbel_transforms){.struct_size = sizeof *transforms,
+                            .mask = {transforms->mask.data, GUMBEL_SAME},
+                            .repetition = {transforms->repetition.data, GUMBEL_SAME},
+                            .frequency = {transforms->frequency.data, GUMBEL_SAME},
+                            .presence = {transforms->presence.data, GUMBEL_SAME}};
+    if (repeat_lists(&transforms->allowed, &request->transforms.allowed, error) != 0 ||
+        repeat_lists(&transforms->banned, &request->transforms.banned, error) != 0 ||
+        repeat_lists(&transforms->bias, &request->transforms.bias, error) != 0) {
         return -1;
     }
-    return one->repetition.data || one->frequency.data || one->presence.data
+    return transforms->repetition.data || transforms->frequency.data || transforms->presence.data
                ? start_history(request, options, vocab, samples, error)
                : 0;
 }
@@ -103,8 +104,8 @@ void group_request_free(group_request *request)
     *request = (group_request){0};
 }
 
-gumbel_transforms group_request_rows(const group_request *request, int32_t first,
-                                     gumbel_history *history)
+gumbel_transforms group_request_get_transforms(const group_request *request, int32_t first,
+                                               gumbel_history *history)
 {
     gumbel_transforms rows = request->transforms;
     *history = request->history;
@@ -117,19 +118,19 @@ gumbel_transforms group_request_rows(const group_request *request, int32_t first
     return rows;
 }
 
-int group_request_count(const group_request *request, const int32_t *tokens, int32_t count,
-                        decoder_error *error)
+int group_request_add_tokens(const group_request *request, const int32_t *tokens, int32_t count,
+                             decoder_error *error)
 {
-    gumbel_error problem;
+    gumbel_error failure;
     if (request->history.counts &&
         gumbel_history_update(request->device, NULL, &request->history, count, NULL, tokens, 0,
-                              NULL, &problem) != GUMBEL_OK) {
-        return decoder_fail_call(error, &problem);
+                              NULL, &failure) != GUMBEL_OK) {
+        return decoder_fail_call(error, &failure);
     }
     return 0;
 }
 
-void group_request_move(const group_request *request, int32_t to, int32_t from)
+void group_request_copy_history(const group_request *request, int32_t to, int32_t from)
 {
     const gumbel_history *h = &request->history;
     size_t words = (size_t)request->words;

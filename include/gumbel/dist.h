@@ -131,9 +131,9 @@ extern "C" {
 /* ----------------------------------------------------------------------------- transports ---- */
 
 /* An all-gather that an engine provides: copies `bytes` bytes from `send` of every rank r to
- * receive + r * bytes on all ranks. The function returns 0 on success. If the exchange is not done
- * within timeout_ms milliseconds, the function returns another value without waiting longer, and
- * may write the reason to `why`, a NUL-terminated sentence of at most GUMBEL_WHY_BYTES bytes.
+ * receive + r * bytes on all ranks. The function returns 0 on success. If the exchange fails, or is
+ * not done within timeout_ms milliseconds, the function returns another value without waiting
+ * longer, and may write the reason to `why`, [GUMBEL_WHY_BYTES], a NUL-terminated sentence.
  * `stream` is the call's stream. */
 #define GUMBEL_WHY_BYTES 128
 typedef int (*gumbel_all_gather)(void *context, void *stream, const void *send, void *receive,

@@ -192,7 +192,8 @@ GUMBEL_API const char *gumbel_row_status_string(gumbel_row_status status);
 /* Why a call failed. Only a call that fails writes it. Both strings end in NUL. */
 typedef struct gumbel_error {
     char field[48];    /* the argument at fault, for example "sampling.temperature[3]" */
-    char message[208]; /* one sentence without a newline: the value found and the valid range */
+    char message[208]; /* the value found and the valid range, to print after the field and a colon:
+                        * "is 5; it must be in 0..4"; without a newline */
 } gumbel_error;
 
 /* ------------------------------------------------------------------------------ devices ---- */

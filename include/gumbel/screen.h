@@ -3,19 +3,37 @@
  * libgumbel: screens, quantized copies of an LM head that halve the bytes a draw reads.
  *
  * A screen is a copy of the weights of an LM head, quantized to one byte each, with a certificate:
- * error bounds for every 64 rows. From a screen and a hidden state a draw computes exact integer
- * sums, and from these a lower and an upper bound of every logit. The float32 logit of the full
- * product provably lies between them. The draw then computes the full product only for tokens that
- * may still win, a few of some 150,000. Token, score and status are therefore those of the draw
- * without a screen, bit for bit, and the draw reads half the bytes of a bfloat16 head.
+ * bounds of the quantization error. From a screen and a hidden state a draw computes exact integer
+ * sums, and from these a lower and an upper bound of every logit, between which the float32 logit
+ * of the full product lies. The draw then computes the full product only for tokens that may still
+ * win, a few of some 150,000. Token, score and status are therefore those of the draw without a
+ * screen, bit for bit, and the draw reads half the bytes of a bfloat16 head.
  *                                                                    [docs/maths.md, section 14]
+ *
+ * Certificates. The weights of a column are rounded behind a random offset, the column's dither.
+ * The quantization errors of a row are then independent random numbers, whatever the weights are,
+ * and their sum is far smaller than the worst case.
+ *
+ *   GUMBEL_SCREEN_PROBABLE   the default: a bound of some logit of a draw fails with a chance below
+ *                            2^-64, for V <= 262,144. With 10^9 draws a second, this happens once
+ *                            in 580 years on average. The bounds are about six times tighter at
+ *                            D = 4096 than certain ones.
+ *   GUMBEL_SCREEN_CERTAIN    no bound ever fails
+ *
+ * The chance is over the random dither. The bound of 2^-64 holds for hidden states that do not
+ * depend on the dither, as those of a model do: weights, prompts and drawn tokens are the same for
+ * any dither. Somebody who knows the dither can search for prompts or hidden states for which a
+ * bound fails. Keep the bytes of a screen secret from those who choose prompts, adapters or hidden
+ * states, and do not publish them with open weights. A seed is for tests, and for files that must
+ * be reproducible; the chance then holds if the seed is random and nothing else uses it.
+ * On CUDA screens have no dither, and every certificate is certain.
  *
  * Example: make a screen once, then draw with it.
  *
  *     gumbel_screen screen;
  *     check(gumbel_screen_size(device, &head.weight, &screen.bytes, &error));
  *     screen.data = aligned_alloc(64, (screen.bytes + 63) / 64 * 64);
- *     check(gumbel_screen_prepare(device, NULL, &head.weight, &screen, &error));
+ *     check(gumbel_screen_prepare(device, NULL, &head.weight, NULL, &screen, &error));
  *     head.screen = screen; // gumbel_sample() of this head uses the screen whenever it can
  *     check(gumbel_sample(device, NULL, &head, &how, &out, workspace, size, &error));
  *
@@ -79,6 +97,21 @@
 extern "C" {
 #endif
 
+typedef enum gumbel_screen_certificate {
+    GUMBEL_SCREEN_PROBABLE = 0,
+    GUMBEL_SCREEN_CERTAIN = 1,
+} gumbel_screen_certificate;
+
+/* How to make a screen. Set struct_size to sizeof(gumbel_screen_options). */
+typedef struct gumbel_screen_options {
+    size_t struct_size;
+    int32_t certificate; /* a gumbel_screen_certificate */
+    int32_t reserved;    /* 0 */
+    /* The seed of the dither, for tests and reproducible files; NULL: dither from the operating
+     * system's entropy. */
+    const uint64_t *seed;
+} gumbel_screen_options;
+
 /* gumbel_screen_size(): the size of a screen in bytes: about V * (D + 4), with D rounded up to 64.
  *  device     the device whose calls use the screen. On CUDA, D and V are rounded up to 128.
  *  weight     [V, D] as in gumbel_head, V >= 1, 1 <= D <= 65535; data pointers are not read
@@ -91,19 +124,23 @@ GUMBEL_CALL gumbel_screen_size(const gumbel_device *device, const gumbel_tensor 
  *  weight     [V, D] as in gumbel_head. Infinities and NaN are allowed; rows that may draw a token
  *             with such weights take the full pass. The weights must not change while the screen is
  *             used ("Stale weights" above); only gumbel_screen_verify() finds every change.
+ *  options    NULL: GUMBEL_SCREEN_PROBABLE, and dither from the operating system
  *  screen     memory of the caller, at least gumbel_screen_size() bytes, aligned to
  *             GUMBEL_WORKSPACE_ALIGNMENT; gumbel_screen_size() bytes are written. They hold no
  *             pointer: they may be copied, and are valid for any device of the same kind.
  *  stream     as in every call that computes; NULL on a CPU
  *  threads    re-entrant; the device's threads share the work
- *  repeats    The bytes are the same for every ISA and thread count.
- *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED.              since 0.2 */
+ *  repeats    With a seed, and on CUDA, the bytes are the same for every ISA and thread count.
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED; GUMBEL_ERROR_DEVICE if
+ *             the operating system has no entropy.                                     since 0.2 */
 GUMBEL_CALL gumbel_screen_prepare(gumbel_device *device, void *stream, const gumbel_tensor *weight,
-                                  const gumbel_screen *screen, gumbel_error *error);
+                                  const gumbel_screen_options *options, const gumbel_screen *screen,
+                                  gumbel_error *error);
 
 /* gumbel_screen_verify(): check a screen's certificate against the current weights. The check
  *  computes each row's error and size again in float64, by code that gumbel_screen_prepare() does
- *  not use. The check takes a few seconds; use it in tests, and after weights may have changed.
+ *  not use; whether the dither is random is not checked. The check takes a few seconds; use it in
+ *  tests, and after weights may have changed.
  *  stream     On CUDA the call waits for the stream, at most 60 seconds, and cannot be captured.
  *  returns    GUMBEL_OK; GUMBEL_ERROR_ARGUMENT, which names the first stale row, or as
  *             gumbel_screen_prepare(); on CUDA also GUMBEL_ERROR_DEVICE.               since 0.2 */

@@ -118,6 +118,19 @@ class ScreenMemory(Structure):
     _fields_ = [("data", c_void_p), ("bytes", c_size_t)]
 
 
+# Values of gumbel_screen_certificate.
+CERTIFICATES = {"probable": 0, "certain": 1}
+
+
+class ScreenOptions(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("certificate", c_int32),
+        ("reserved", c_int32),
+        ("seed", POINTER(c_uint64)),
+    ]
+
+
 class Head(Sized):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -356,7 +369,14 @@ _PROTOTYPES = {
     ),
     "gumbel_screen_prepare": (
         c_int,
-        [c_void_p, c_void_p, POINTER(Tensor), POINTER(ScreenMemory), POINTER(Error)],
+        [
+            c_void_p,
+            c_void_p,
+            POINTER(Tensor),
+            POINTER(ScreenOptions),
+            POINTER(ScreenMemory),
+            POINTER(Error),
+        ],
     ),
     "gumbel_screen_verify": (
         c_int,

@@ -18,7 +18,7 @@ counts() and the log report how many steps were drawn in each way.
 batch, with drafts or without; gumbel.transformers and `gumbel generate` write the same text, up to
 the rounding of hidden states. Each of the `n` texts of a prompt has its own seed, from vLLM.
 
-**Memory.** All draws of a GPU share one workspace, which is allocated while vLLM measures the
+**Memory.** All draws of an engine share one workspace, which is allocated while vLLM measures the
 memory of a step, so that the KV cache leaves room for it. The log reports the size: about 170 MB
 for 256 requests and a vocabulary of 152,000.
 

@@ -138,8 +138,8 @@ def test_layouts_of_one_row_or_column():
         ({"output_tokens": [[1], ["a"]]}, TypeError, r"output_tokens\[1\]\[0\]: "),
         ({"repetition_penalty": 1.5}, ValueError, "repetition_penalty: requires prompt_tokens, "),
         ({"presence_penalty": [1, 0]}, ValueError, "presence_penalty: requires prompt_tokens, "),
-        ({"top_p": 0}, ValueError, "top_p: the value is 0"),  # no index for one number
-        ({"top_p": [0, 1]}, ValueError, r"top_p\[0\]: the value is 0"),
+        ({"top_p": 0}, ValueError, "top_p: is 0"),  # no index for one number
+        ({"top_p": [0, 1]}, ValueError, r"top_p\[0\]: is 0"),
         ({"top_p": [0.5, 1.5]}, ValueError, r"top_p\[1\]: "),
         ({"min_p": [0.5, np.nan]}, ValueError, r"min_p\[1\]: "),
         ({"logit_bias": {1: np.nan}}, ValueError, "logit_bias: "),
@@ -152,7 +152,7 @@ def test_layouts_of_one_row_or_column():
         (
             {"frequency_penalty": np.inf, "output_tokens": [1]},
             ValueError,
-            "frequency_penalty: the value is inf",
+            "frequency_penalty: is inf",
         ),
         ({"top_logprobs": 129}, ValueError, "top_logprobs: "),
         ({"top_logprobs": True + 0.5}, TypeError, "top_logprobs: "),

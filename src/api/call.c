@@ -14,7 +14,7 @@ gumbel_status gumbel_read_call_of_head(gumbel_problem *problem, const gumbel_dev
                                        void *stream, const gumbel_head *head,
                                        const gumbel_sampling *sampling, gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_REFUSE_IF(!device, error, "device", "is NULL");
     GUMBEL_FORWARD(
         gumbel_read_head(problem, device->backend->screen_layout, head, sampling, error));
     problem->stream = stream;
@@ -28,7 +28,7 @@ gumbel_status gumbel_read_call_of_logits(gumbel_problem *problem, const gumbel_d
                                          void *stream, const gumbel_logits *logits,
                                          const gumbel_sampling *sampling, gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_REFUSE_IF(!device, error, "device", "is NULL");
     GUMBEL_FORWARD(gumbel_read_logits(problem, logits, sampling, error));
     problem->stream = stream;
     return device->backend->host_memory ? gumbel_check_host_sampling(problem, error) : GUMBEL_OK;
@@ -55,26 +55,26 @@ gumbel_status gumbel_check_supported(const gumbel_device *device, const gumbel_p
 static gumbel_status read_limits(gumbel_limits *into, const gumbel_limits *limits,
                                  gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(!limits, error, "limits", "limits is NULL");
+    GUMBEL_REFUSE_IF(!limits, error, "limits", "is NULL");
     GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, limits, "limits", error));
     if (into->num_samples == 0)
         into->num_samples = 1;
     GUMBEL_REFUSE_IF(into->batch < 0 || into->batch > GUMBEL_SIZE_END, error, "limits.batch",
-                     "batch is %" PRId64 "; it must be in 0..2^40", into->batch);
+                     "is %" PRId64 "; it must be in 0..2^40", into->batch);
     GUMBEL_REFUSE_IF(into->hidden_size < 0 || into->hidden_size > GUMBEL_SIZE_END, error,
-                     "limits.hidden_size", "hidden_size is %" PRId64 "; it must be in 0..2^40",
+                     "limits.hidden_size", "is %" PRId64 "; it must be in 0..2^40",
                      into->hidden_size);
     GUMBEL_REFUSE_IF(into->num_samples < 1 || into->num_samples > GUMBEL_SAMPLES_MAX, error,
-                     "limits.num_samples", "num_samples is %d; it must be in 1..%d",
-                     (int)into->num_samples, GUMBEL_SAMPLES_MAX);
+                     "limits.num_samples", "is %d; it must be in 1..%d", (int)into->num_samples,
+                     GUMBEL_SAMPLES_MAX);
     GUMBEL_REFUSE_IF(into->requests < 0 || into->requests > 1, error, "limits.requests",
-                     "requests is %d; it must be 0 or 1", (int)into->requests);
+                     "is %d; it must be 0 or 1", (int)into->requests);
     GUMBEL_REFUSE_IF(into->screens < 0 || into->screens > 1, error, "limits.screens",
-                     "screens is %d; it must be 0 or 1", (int)into->screens);
-    GUMBEL_REFUSE_IF(into->reserved, error, "limits.reserved", "reserved is not 0");
+                     "is %d; it must be 0 or 1", (int)into->screens);
+    GUMBEL_REFUSE_IF(into->reserved, error, "limits.reserved", "is not 0");
     GUMBEL_REFUSE_IF(into->vocab_size < into->requests || into->vocab_size > INT64_C(1) << 31,
                      error, "limits.vocab_size",
-                     "vocab_size is %" PRId64 "; it must be in 1..2^31, or 0 without requests",
+                     "is %" PRId64 "; it must be in 1..2^31, or 0 without requests",
                      into->vocab_size);
     return GUMBEL_OK;
 }
@@ -83,8 +83,8 @@ gumbel_status gumbel_workspace_most(const gumbel_device *device, const gumbel_li
                                     size_t *bytes, gumbel_error *error)
 {
     gumbel_limits full;
-    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
-    GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
+    GUMBEL_REFUSE_IF(!device, error, "device", "is NULL");
+    GUMBEL_REFUSE_IF(!bytes, error, "bytes", "is NULL");
     GUMBEL_FORWARD(read_limits(&full, limits, error));
     size_t size = full.batch == 0 ? 0 : device->backend->max_workspace_size(device, &full);
     GUMBEL_REFUSE_IF(size == SIZE_MAX, error, "limits.batch",
@@ -142,7 +142,7 @@ static gumbel_status read_call(gumbel_problem *problem, const gumbel_device *dev
                                gumbel_error *error)
 {
     gumbel_output out;
-    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_REFUSE_IF(!device, error, "device", "is NULL");
     GUMBEL_REFUSE_IF(!head == !logits, error, "head", "set either head or logits, and not both");
     GUMBEL_FORWARD(
         head ? gumbel_read_head(problem, device->backend->screen_layout, head, sampling, error)
@@ -161,7 +161,7 @@ gumbel_status gumbel_workspace_size(const gumbel_device *device, const gumbel_he
 {
     gumbel_problem problem;
     gumbel_plan plan;
-    GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
+    GUMBEL_REFUSE_IF(!bytes, error, "bytes", "is NULL");
     GUMBEL_FORWARD(read_call(&problem, device, head, logits, sampling, output, error));
     if (!output)
         return find_max_workspace(device, &problem, bytes, error);
@@ -176,7 +176,7 @@ gumbel_status gumbel_explain(const gumbel_device *device, const gumbel_head *hea
                              gumbel_error *error)
 {
     gumbel_problem problem;
-    GUMBEL_REFUSE_IF(!text && size > 0, error, "text", "text is NULL");
+    GUMBEL_REFUSE_IF(!text && size > 0, error, "text", "is NULL");
     GUMBEL_FORWARD(read_call(&problem, device, head, logits, sampling, output, error));
     if (device->backend->host_memory)
         GUMBEL_FORWARD(gumbel_check_host_sampling(&problem, error));

@@ -8,7 +8,7 @@ gumbel_status gumbel_open(const gumbel_device_options *options, gumbel_device **
                           gumbel_error *error)
 {
     gumbel_device_options o = {0};
-    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_REFUSE_IF(!device, error, "device", "is NULL");
     *device = NULL;
     if (options)
         GUMBEL_FORWARD(gumbel_read_options(&o, sizeof o, options, "options", error));
@@ -16,7 +16,7 @@ gumbel_status gumbel_open(const gumbel_device_options *options, gumbel_device **
         return cuda_open(&o, device, error);
     if (o.device && strcmp(o.device, "cpu") != 0)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.device",
-                           "device is '%.64s'; it must be cpu, cuda:0, cuda:1, ...", o.device);
+                           "is '%.64s'; it must be cpu, cuda:0, cuda:1, ...", o.device);
     return cpu_open(&o, device, error);
 }
 

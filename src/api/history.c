@@ -16,12 +16,12 @@ static gumbel_status read_history(gumbel_history *into, const gumbel_device *dev
                                   const gumbel_slots *slots, const void *stream,
                                   gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_REFUSE_IF(!device, error, "device", "is NULL");
     if (!device->backend->history_start || !device->backend->history_update)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device",
                            "the device does not support histories");
     GUMBEL_REFUSE_IF(batch < 0 || batch > GUMBEL_SIZE_END, error, "batch",
-                     "batch is %" PRId64 "; it must be in 0..2^40", batch);
+                     "is %" PRId64 "; it must be in 0..2^40", batch);
     GUMBEL_FORWARD(gumbel_check_slots(slots, "slots", error));
     GUMBEL_FORWARD(
         gumbel_read_history(into, history, gumbel_slot_count(slots, batch), "history", error));
@@ -83,12 +83,11 @@ gumbel_status gumbel_history_update(gumbel_device *device, void *stream,
     GUMBEL_REFUSE_IF(token_stride < 0 || __builtin_mul_overflow(batch, token_stride, &elements) ||
                          elements > INT64_MAX / (int64_t)sizeof *tokens,
                      error, "token_stride",
-                     "token_stride is %" PRId64
-                     "; it must be >= 0, and the tokens must fit in memory",
+                     "is %" PRId64 "; it must be >= 0, and the tokens must fit in memory",
                      token_stride);
     if (batch == 0)
         return GUMBEL_OK;
-    GUMBEL_REFUSE_IF(!tokens, error, "tokens", "tokens is NULL");
+    GUMBEL_REFUSE_IF(!tokens, error, "tokens", "is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(tokens, sizeof *tokens, "tokens", error));
     GUMBEL_FORWARD(gumbel_check_aligned(counts, sizeof *counts, "counts", error));
     if (device->backend->host_memory)

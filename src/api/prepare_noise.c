@@ -26,13 +26,13 @@ gumbel_status gumbel_noise(uint64_t seed, uint64_t position, uint32_t sample, ui
                            int64_t first_token, int64_t count, float *out, gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(domain >= GUMBEL_BLOCK_DOMAIN, error, "domain",
-                     "domain is %#x; it must be below 2^31", (unsigned)domain);
+                     "is %#x; it must be below 2^31", (unsigned)domain);
     GUMBEL_REFUSE_IF(first_token < 0 || count < 0 || first_token > (INT64_C(1) << 31) ||
                          count > (INT64_C(1) << 31) - first_token,
                      error, "first_token",
                      "tokens %" PRId64 " .. + %" PRId64 " do not fit in 0..2^31", first_token,
                      count);
-    GUMBEL_REFUSE_IF(!out && count > 0, error, "out", "out is NULL");
+    GUMBEL_REFUSE_IF(!out && count > 0, error, "out", "is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(out, sizeof *out, "out", error));
     gumbel_stream stream = gumbel_stream_at(seed, position, sample, domain);
     gumbel_fill_noise(stream, (uint32_t)first_token, count, out);
@@ -46,12 +46,11 @@ gumbel_status gumbel_prepare_noise(gumbel_device *device, void *stream,
 {
     gumbel_problem problem;
     int64_t stride = noise_stride == 0 ? count : noise_stride, elements;
-    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_REFUSE_IF(!device, error, "device", "is NULL");
     GUMBEL_FORWARD(gumbel_read_noise(&problem, sampling, batch, first_token, count, error));
     problem.stream = stream;
     GUMBEL_REFUSE_IF(stride < count, error, "noise_stride",
-                     "noise_stride is %" PRId64 "; it must be at least %" PRId64
-                     ", the number of tokens",
+                     "is %" PRId64 "; it must be at least %" PRId64 ", the number of tokens",
                      stride, count);
     GUMBEL_REFUSE_IF(
         __builtin_mul_overflow(batch * problem.sampling.num_samples, stride, &elements) ||
@@ -59,7 +58,7 @@ gumbel_status gumbel_prepare_noise(gumbel_device *device, void *stream,
         error, "noise_stride",
         "noise [%" PRId64 ", %d] with stride %" PRId64 " is larger than any memory", batch,
         (int)problem.sampling.num_samples, stride);
-    GUMBEL_REFUSE_IF(!noise && batch > 0 && count > 0, error, "noise", "noise is NULL");
+    GUMBEL_REFUSE_IF(!noise && batch > 0 && count > 0, error, "noise", "is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(noise, sizeof *noise, "noise", error));
     if (device->backend->host_memory)
         GUMBEL_FORWARD(gumbel_check_host_sampling(&problem, error));

@@ -20,14 +20,14 @@ static gumbel_status check_output_rows(const gumbel_problem *p, const float *out
 {
     int64_t elements;
     GUMBEL_REFUSE_IF(stride < p->vocab, error, "stride",
-                     "stride is %" PRId64 "; it must be at least %" PRId64 ", the number of tokens",
+                     "is %" PRId64 "; it must be at least %" PRId64 ", the number of tokens",
                      stride, p->vocab);
     GUMBEL_REFUSE_IF(__builtin_mul_overflow(p->batch, stride, &elements) ||
                          elements > INT64_MAX / (int64_t)sizeof *out,
                      error, "stride",
                      "%" PRId64 " rows with stride %" PRId64 " are larger than any memory",
                      p->batch, stride);
-    GUMBEL_REFUSE_IF(!out && p->batch > 0, error, name, "%s is NULL", name);
+    GUMBEL_REFUSE_IF(!out && p->batch > 0, error, name, "is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(out, sizeof *out, name, error));
     const gumbel_tensor *l = &p->logits;
     GUMBEL_REFUSE_IF(out && out == l->data && (l->dtype != GUMBEL_FLOAT32 || l->stride != stride),

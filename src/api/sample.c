@@ -47,10 +47,10 @@ static gumbel_status draw_partial_problem(gumbel_device *device, gumbel_problem 
                                           size_t workspace_bytes, gumbel_error *error)
 {
     gumbel_plan plan;
-    GUMBEL_REFUSE_IF(!summaries && problem->batch > 0, error, "summaries", "summaries is NULL");
+    GUMBEL_REFUSE_IF(!summaries && problem->batch > 0, error, "summaries", "is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(summaries, _Alignof(gumbel_summary), "summaries", error));
     GUMBEL_REFUSE_IF(problem->features & GUMBEL_FEATURE_TRUNCATION, error, "sampling.truncation",
-                     "truncation is not supported: a shard does not determine the kept set");
+                     "is not supported: a shard does not determine the kept set");
     GUMBEL_REFUSE_IF(problem->features & GUMBEL_FEATURE_GIVEN, error, "sampling.given",
                      "given tokens are not supported for a summary of a shard");
     GUMBEL_FORWARD(gumbel_check_supported(device, problem, error));
@@ -132,7 +132,7 @@ static gumbel_status check_summaries(const gumbel_device *device, const gumbel_s
 {
     size_t alignment =
         !device || device->backend->host_memory ? _Alignof(gumbel_summary) : GPU_SUMMARY_ALIGNMENT;
-    GUMBEL_REFUSE_IF(!summaries && count > 0, error, name, "%s is NULL", name);
+    GUMBEL_REFUSE_IF(!summaries && count > 0, error, name, "is NULL");
     return gumbel_check_aligned(summaries, alignment, name, error);
 }
 
@@ -141,7 +141,7 @@ gumbel_status gumbel_merge(gumbel_device *device, void *stream, gumbel_summary *
 {
     int host = !device || device->backend->host_memory;
     GUMBEL_REFUSE_IF(count < 0 || count > GUMBEL_SIZE_END, error, "count",
-                     "count is %" PRId64 "; it must be in 0..2^40", count);
+                     "is %" PRId64 "; it must be in 0..2^40", count);
     GUMBEL_FORWARD(check_summaries(device, into, count, "into", error));
     GUMBEL_FORWARD(check_summaries(device, from, count, "from", error));
     if (host) {
@@ -160,12 +160,11 @@ gumbel_status gumbel_finish(gumbel_device *device, void *stream, const gumbel_su
 {
     gumbel_output out;
     GUMBEL_REFUSE_IF(parts < 1 || parts > GUMBEL_PARTS_MAX, error, "parts",
-                     "parts is %d; it must be in 1..%d", (int)parts, GUMBEL_PARTS_MAX);
+                     "is %d; it must be in 1..%d", (int)parts, GUMBEL_PARTS_MAX);
     GUMBEL_REFUSE_IF(batch < 0 || batch > GUMBEL_SIZE_END, error, "batch",
-                     "batch is %" PRId64 "; it must be in 0..2^40", batch);
+                     "is %" PRId64 "; it must be in 0..2^40", batch);
     GUMBEL_REFUSE_IF(num_samples < 1 || num_samples > GUMBEL_SAMPLES_MAX, error, "num_samples",
-                     "num_samples is %d; it must be in 1..%d", (int)num_samples,
-                     GUMBEL_SAMPLES_MAX);
+                     "is %d; it must be in 1..%d", (int)num_samples, GUMBEL_SAMPLES_MAX);
     int64_t bytes;
     GUMBEL_REFUSE_IF(__builtin_mul_overflow(batch * num_samples, parts, &bytes) ||
                          __builtin_mul_overflow(bytes, (int64_t)sizeof *summaries, &bytes),

@@ -106,8 +106,7 @@ static gumbel_status read_requests(gumbel_problem *p, const gumbel_device *devic
     p->batch = draft->requests;
     GUMBEL_FORWARD(gumbel_read_sampling(p, sampling, error));
     GUMBEL_REFUSE_IF(p->sampling.num_samples != 1, error, "sampling.num_samples",
-                     "num_samples is %d; it must be 1 in a verification",
-                     (int)p->sampling.num_samples);
+                     "is %d; it must be 1 in a verification", (int)p->sampling.num_samples);
     GUMBEL_REFUSE_IF(p->sampling.given.data, error, "sampling.given",
                      "given tokens are not supported in a verification");
     GUMBEL_REFUSE_IF(p->sampling.noise, error, "sampling.noise",
@@ -369,7 +368,7 @@ gumbel_status gumbel_verify(gumbel_device *device, void *stream, const gumbel_he
                             size_t workspace_bytes, gumbel_error *error)
 {
     verify_call call = {.has_proposal = 0};
-    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_REFUSE_IF(!device, error, "device", "is NULL");
     GUMBEL_FORWARD(gumbel_read_head(&call.draw, device->backend->screen_layout, head, NULL, error));
     call.draw.stream = stream;
     return verify_drafts(device, &call, sampling, draft, verified, workspace, workspace_bytes,
@@ -382,7 +381,7 @@ gumbel_status gumbel_verify_logits(gumbel_device *device, void *stream, const gu
                                    size_t workspace_bytes, gumbel_error *error)
 {
     verify_call call = {.has_proposal = 0};
-    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_REFUSE_IF(!device, error, "device", "is NULL");
     GUMBEL_FORWARD(gumbel_read_logits(&call.draw, logits, NULL, error));
     call.draw.stream = stream;
     return verify_drafts(device, &call, sampling, draft, verified, workspace, workspace_bytes,
@@ -397,8 +396,8 @@ gumbel_status gumbel_verify_workspace_size(const gumbel_device *device, const gu
                                            gumbel_error *error)
 {
     verify_call call = {.has_proposal = 0};
-    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
-    GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
+    GUMBEL_REFUSE_IF(!device, error, "device", "is NULL");
+    GUMBEL_REFUSE_IF(!bytes, error, "bytes", "is NULL");
     GUMBEL_REFUSE_IF(!head == !logits, error, "head", "one of head and logits must be given");
     GUMBEL_FORWARD(
         head ? gumbel_read_head(&call.draw, device->backend->screen_layout, head, NULL, error)

@@ -14,6 +14,7 @@
 #include "core/ranks/host_collective.h"
 #include "core/problem.h"
 #include "core/rungs/rung.h"
+#include "gumbel/screen.h"
 #include "maths/screen_bound.h"
 
 typedef struct gumbel_verification gumbel_verification; /* drafts/draft_rows.h */
@@ -29,7 +30,7 @@ typedef struct gumbel_finish_call {
     const gumbel_output *output; /* all fields of this version */
 } gumbel_finish_call;
 
-/* Arguments of draw_parts(): parts of a vocabulary, one of which is drawn by its log-mass
+/* Arguments of draw_group(): parts of a vocabulary, one of which is drawn by its log-mass
  * (gumbel/dist.h); or one part that is added to a streamed draw. */
 typedef struct gumbel_parts_call {
     const gumbel_problem *problem;    /* batch, stream, sampling with its domain */
@@ -126,7 +127,7 @@ typedef struct gumbel_rank_calls {
                                      const int32_t *list, const int32_t *count,
                                      gumbel_error *error);
     /* Draws one of several parts, or adds a part to a streamed draw. batch > 0. */
-    gumbel_status (*draw_parts)(gumbel_device *device, const gumbel_parts_call *call,
+    gumbel_status (*draw_group)(gumbel_device *device, const gumbel_parts_call *call,
                                 gumbel_error *error);
 } gumbel_rank_calls;
 
@@ -221,7 +222,8 @@ typedef struct gumbel_backend {
     gumbel_screen_layout screen_layout;
     /* Writes the screen of the problem's weights [V, D] to `screen`; NULL: not supported. */
     gumbel_status (*screen_prepare)(gumbel_device *device, const gumbel_problem *problem,
-                                    void *screen, gumbel_error *error);
+                                    const gumbel_screen_options *options, void *screen,
+                                    gumbel_error *error);
     /* Returns an error if a bound of problem->screen does not hold for the current weights. */
     gumbel_status (*screen_verify)(gumbel_device *device, const gumbel_problem *problem,
                                    gumbel_error *error);

@@ -5,6 +5,16 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* A message must not repeat the last name of its field, which readers see in front of it. */
+static void assert_no_repetition(const gumbel_error *error)
+{
+    const char *dot = strrchr(error->field, '.'), *name = dot ? dot + 1 : error->field;
+    size_t length = strcspn(name, "[");
+    GUMBEL_ASSERT(strncmp(error->message, name, length) != 0 ||
+                  strncmp(error->message + length, " is ", 4) != 0);
+}
 
 gumbel_status gumbel_fail(gumbel_error *error, gumbel_status status, const char *field,
                           const char *format, ...)
@@ -15,6 +25,7 @@ gumbel_status gumbel_fail(gumbel_error *error, gumbel_status status, const char 
         va_start(arguments, format);
         vsnprintf(error->message, sizeof error->message, format, arguments);
         va_end(arguments);
+        assert_no_repetition(error);
     }
     return status;
 }

@@ -7,7 +7,8 @@
 
 #include "gumbel/gumbel.h"
 
-/* Fills *error, which may be NULL, and returns `status`. `format` is printf's. */
+/* Fills *error, which may be NULL, and returns `status`. `format` is printf's. Readers see the
+ * field in front of the message, so that the message must not begin with the field's name. */
 gumbel_status gumbel_fail(gumbel_error *error, gumbel_status status, const char *field,
                           const char *format, ...) __attribute__((format(printf, 4, 5)));
 

@@ -45,8 +45,8 @@ static inline gumbel_status gumbel_check_workspace(const void *workspace, size_t
                            "%zu bytes were given, %zu are needed; use %s", given, needed, source);
     if (needed > 0 && (!workspace || (uintptr_t)workspace % GUMBEL_WORKSPACE_ALIGNMENT != 0))
         return gumbel_fail(error, GUMBEL_ERROR_WORKSPACE, "workspace",
-                           workspace ? "workspace is not aligned to %d bytes"
-                                     : "workspace is NULL; it must be memory aligned to %d bytes",
+                           workspace ? "is not aligned to %d bytes"
+                                     : "is NULL; it must be memory aligned to %d bytes",
                            GUMBEL_WORKSPACE_ALIGNMENT);
     return GUMBEL_OK;
 }

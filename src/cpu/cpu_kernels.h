@@ -67,6 +67,7 @@ typedef struct cpu_quantized_rows {
     gumbel_dtype dtype;
     int64_t stride_bytes;
     int64_t hidden_size;
+    const int32_t *dither;     /* of each column, padded with zeros to a multiple of 64 */
     int count;                 /* 1..16; the remaining rows get q = 0 */
     uint8_t *copy;             /* one tile for every 64 columns */
     float *steps;              /* [16]; NaN for a row that is not finite */
@@ -77,30 +78,34 @@ typedef struct cpu_quantized_rows {
 /* Bytes of 16 rows and 64 columns of a screen; tiles of the same rows are contiguous. */
 #define CPU_SCREEN_TILE 1024
 
-/* The quantization step of a row whose largest |w| is `max_weight`, rounded up so that |q| <= 127.
- * NaN if `max_weight` is not finite. */
+/* The quantization step of a row whose largest |w| is `max_weight`, rounded up so that |x| <= 126.5
+ * and |q| <= 127. NaN if `max_weight` is not finite. */
 static inline float cpu_choose_screen_step(float max_weight)
 {
-    float step = max_weight * (1.0f / 127.0f) * (1.0f + 0x1p-21f);
+    float step = max_weight * (1.0f / 126.5f) * (1.0f + 0x1p-21f);
     if (!(max_weight < INFINITY))
         return NAN;
     return step < GUMBEL_SCREEN_STEP_MIN ? GUMBEL_SCREEN_STEP_MIN : step;
 }
 
-/* Raises the bounds to cover a row, given its sums of (x - q)^2 and q^2. Here x = w / step, with
- * two roundings of relative error below 2^-22 in all; and |x| <= |q| + |x - q|. */
-static inline void cpu_raise_row_bound(cpu_quantized_rows *r, int row, float errors, float sizes)
+/* Raises the bounds to cover a row, given its sums of the squares of the errors of
+ * gumbel_screen_round(), of q and of x. Here x = w / step, with two roundings of relative error
+ * below 2^-22 in all, and a rounding of at most 2^-25 to the unit of the dither. */
+static inline void cpu_raise_row_bound(cpu_quantized_rows *r, int row, float errors, float sizes,
+                                       float weights)
 {
     /* A lane's sum rounds once for each term, and sixteen lanes are summed. */
     double up = 1.0 + (double)(r->hidden_size / CPU_LANES + 16) * 0x1p-23;
-    double error = sqrt((double)errors * up), size = sqrt((double)sizes * up);
-    error += (size + error) * 0x1p-22 + 0x1p-50;
-    float weight = (float)((size + error) * (double)r->steps[row] * (1.0 + 0x1p-20));
+    double norm = sqrt((double)weights * up), size = fmax(sqrt((double)sizes * up), norm);
+    double error =
+        sqrt((double)errors * up) + norm * 0x1p-22 + sqrt((double)r->hidden_size) * 0x1p-25;
+    float weight = (float)(norm * (double)r->steps[row] * (1.0 + 0x1p-20));
     float up_error = (float)(error * (1.0 + 0x1p-20)), up_size = (float)(size * (1.0 + 0x1p-20));
     if (!(r->steps[row] > 0.0f))
         return; /* the row is not finite, and neither is any bound of its logit */
     r->bound.error = up_error > r->bound.error ? up_error : r->bound.error;
     r->bound.size = up_size > r->bound.size ? up_size : r->bound.size;
+    weight = weight < GUMBEL_SCREEN_STEP_MIN ? GUMBEL_SCREEN_STEP_MIN : weight;
     r->max_weight_norm = weight > r->max_weight_norm ? weight : r->max_weight_norm;
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "maths/screen_bound.h"
 
+#include "gumbel/screen.h"
+
 #include <math.h>
 
 /* Margin for the rounding of sums and square roots in float64. */
@@ -34,6 +36,10 @@ int gumbel_screen_find_offsets_as(gumbel_screen_layout layout, int64_t rows, int
     offsets->steps = at;
     if (!add_array(&at, blocks * GUMBEL_BLOCK, sizeof(float), unit))
         return 0;
+    offsets->dither = at;
+    if (layout == GUMBEL_SCREEN_LAYOUT_CPU &&
+        !add_array(&at, columns_of_copy, sizeof(int32_t), unit))
+        return 0;
     offsets->copy = at;
     if (!add_array(&at, blocks * GUMBEL_BLOCK, columns_of_copy, unit))
         return 0;
@@ -54,6 +60,19 @@ uint64_t gumbel_screen_checksum(const gumbel_screen_header *header)
     for (size_t i = 0; i < sizeof bytes; i++)
         check = (check ^ bytes[i]) * UINT64_C(0x100000001b3);
     return check;
+}
+
+void gumbel_screen_seed_dither(uint64_t seed, int64_t columns, int32_t *dither)
+{
+    /* Words that no draw uses: the counts of draws are below 2^30 (noise.h). */
+    const uint32_t first = UINT32_C(1) << 31;
+    gumbel_stream stream = {.seed = seed};
+    for (int64_t i = 0; i < columns; i += 4) {
+        uint32_t words[4];
+        gumbel_philox_words(stream, first + (uint32_t)(i / 4), 0, words);
+        for (int64_t j = i; j < columns && j < i + 4; j++)
+            dither[j] = gumbel_screen_dither_of(words[j - i]);
+    }
 }
 
 /* The largest absolute values of a hidden state, descending. */
@@ -91,43 +110,81 @@ static void find_largest(const float *h, int64_t columns, largest *l)
     }
 }
 
-/* Chooses the set O of the n largest |h_j| that minimizes entry A + error R. */
-static void bound_outliers(const largest *l, double square, float error,
-                           gumbel_screen_hidden_error *hidden_error)
+/* The least bound entry A + deviation R over all sets O of the n largest |h_j|, and its A and R,
+ * rounded up. */
+typedef struct outlier_bound {
+    double bound;
+    float sum, inlier_norm;
+} outlier_bound;
+
+static outlier_bound bound_outliers(const largest *l, double square, double entry, double deviation)
 {
-    double outliers = 0.0, remaining = square, best = INFINITY, entry = GUMBEL_SCREEN_ENTRY;
-    if (error < GUMBEL_SCREEN_ENTRY)
-        entry = error;
+    double outliers = 0.0, remaining = square;
+    outlier_bound best = {INFINITY, 0.0f, 0.0f};
     for (int n = 0; n <= l->count; n++) {
-        /* The rounding error of each subtraction is below 2^-52 of `square`. */
-        double inlier_norm = sqrt(fmax(remaining, 0.0) + 1e-12 * square);
-        double bound = entry * outliers + (double)error * inlier_norm;
-        if (bound < best) {
-            best = bound;
-            hidden_error->outlier_sum = (float)(outliers * FLOAT_UP);
-            hidden_error->inlier_norm = (float)(inlier_norm * UP * FLOAT_UP);
-        }
+        /* The rounding error of `square`, of up to 65,535 terms, and of the subtractions. */
+        double inlier_norm = sqrt(fmax(remaining, 0.0) + 1e-11 * square);
+        double bound = entry * outliers + deviation * inlier_norm;
+        if (bound < best.bound)
+            best = (outlier_bound){bound, (float)(outliers * FLOAT_UP),
+                                   (float)(inlier_norm * UP * FLOAT_UP)};
         if (n < l->count) {
             outliers += (double)l->size[n];
             remaining -= (double)l->size[n] * (double)l->size[n];
         }
     }
+    return best;
 }
 
-/* The square of the norm of h and its largest absolute value; returns 0 if h is not finite. */
-static int measure_hidden(const float *h, int64_t columns, double *square, float *max_size)
+/* Sums over a hidden state. */
+typedef struct hidden_sums {
+    double square;    /* of the norm */
+    double magnitude; /* of |h_j| */
+    double shift;     /* of u_j h_j */
+    float max_size;
+    int finite;
+} hidden_sums;
+
+static hidden_sums measure_hidden(const float *h, const int32_t *dither, int64_t columns)
 {
-    double sum = 0.0;
-    float size = 0.0f;
-    int finite = 1;
+    hidden_sums s = {.finite = 1};
     for (int64_t i = 0; i < columns; i++) {
-        finite &= fabsf(h[i]) < INFINITY;
-        size = fabsf(h[i]) > size ? fabsf(h[i]) : size;
-        sum += (double)h[i] * (double)h[i];
+        double size = fabs((double)h[i]);
+        s.finite &= fabsf(h[i]) < INFINITY;
+        s.max_size = fabsf(h[i]) > s.max_size ? fabsf(h[i]) : s.max_size;
+        s.square += size * size;
+        s.magnitude += size;
+        s.shift += (double)dither[i] * (double)h[i];
     }
-    *square = sum;
-    *max_size = size;
-    return finite;
+    s.shift *= (double)GUMBEL_SCREEN_DITHER_UNIT;
+    return s;
+}
+
+/* Bounds the sum of e_j h_j: for certain, or with the chance of GUMBEL_SCREEN_DEVIATION if the
+ * screen's certificate permits that and the bound is smaller. */
+static void bound_quantization(const float *h, int64_t columns, const gumbel_screen_header *header,
+                               const hidden_sums *s, gumbel_screen_hidden_error *hidden_error)
+{
+    largest l;
+    const double error = header->error, entry = GUMBEL_SCREEN_ENTRY;
+    find_largest(h, columns, &l);
+    outlier_bound certain = bound_outliers(&l, s->square, error < entry ? error : entry, error);
+    outlier_bound random = bound_outliers(&l, s->square, entry, GUMBEL_SCREEN_DEVIATION);
+    /* The mean of an error, and the rounding of w / s to the unit of the dither. */
+    double dithered = random.bound + (double)GUMBEL_SCREEN_DITHER_UNIT * s->magnitude;
+    /* The rounding of the shift in float64 and float32, and of its sums in
+     * gumbel_screen_bound_logit(). */
+    double shift_error = 0x1p-21 * fabs(s->shift) + 0x1p-36 * s->magnitude;
+    shift_error += (double)GUMBEL_SCREEN_WIDTH_MIN;
+    hidden_error->shift = (float)s->shift;
+    if (header->certificate == GUMBEL_SCREEN_CERTAIN || !(dithered < certain.bound)) {
+        hidden_error->outlier_sum = certain.sum;
+        hidden_error->inlier_norm = certain.inlier_norm;
+        hidden_error->dithered = (float)(shift_error * FLOAT_UP);
+        return;
+    }
+    hidden_error->outlier_sum = hidden_error->inlier_norm = 0.0f;
+    hidden_error->dithered = (float)((dithered + shift_error) * UP * FLOAT_UP);
 }
 
 /* Sums of squares over the columns: the residual of h, and both planes. */
@@ -159,32 +216,30 @@ static void split_columns(const float *h, int count, double unit, int size, int8
 }
 
 int gumbel_screen_split_hidden(const float *h, int64_t columns, const gumbel_screen_header *header,
-                               double gamma, const gumbel_screen_planes *planes,
+                               const int32_t *dither, double gamma,
+                               const gumbel_screen_planes *planes,
                                gumbel_screen_hidden_error *hidden_error)
 {
-    largest l;
-    double square;
-    float max_size;
     plane_sums sums = {0};
-    int finite = measure_hidden(h, columns, &square, &max_size);
-    double norm = sqrt(square) * UP;
-    if (!finite || !(norm < GUMBEL_SCREEN_HIDDEN_MAX) ||
+    hidden_sums s = measure_hidden(h, dither, columns);
+    double norm = sqrt(s.square) * UP;
+    if (!s.finite || !(norm < GUMBEL_SCREEN_HIDDEN_MAX) ||
         !(norm * (double)header->weight < GUMBEL_SCREEN_LOGIT_MAX))
         return 0;
     /* This unit keeps |high| below half a plane's range, and |low| at most half of it. */
     hidden_error->unit =
-        (float)((double)max_size / (planes->size * (planes->size / 2 - 1)) * FLOAT_UP);
+        (float)((double)s.max_size / (planes->size * (planes->size / 2 - 1)) * FLOAT_UP);
     hidden_error->unit = hidden_error->unit < 0x1p-100f ? 0x1p-100f : hidden_error->unit;
     for (int64_t i = 0; i < columns; i += 64) {
         int64_t at = i / 64 * planes->stride;
         split_columns(h + i, columns - i < 64 ? (int)(columns - i) : 64, (double)hidden_error->unit,
                       planes->size, planes->high + at, planes->low + at, &sums);
     }
-    find_largest(h, columns, &l);
-    bound_outliers(&l, square, header->error, hidden_error);
+    bound_quantization(h, columns, header, &s, hidden_error);
     double steps = planes->size * sqrt((double)sums.high) + sqrt((double)sums.low);
     double residual = sqrt(sums.residual) + 0x1p-21 * (double)hidden_error->unit * steps;
     hidden_error->residual = (float)(residual * UP * FLOAT_UP);
-    hidden_error->rounding = (float)(gamma * norm * FLOAT_UP);
+    /* Also the rounding of w times the inverse of the step. */
+    hidden_error->rounding = (float)((gamma + 0x1p-22) * norm * FLOAT_UP);
     return 1;
 }

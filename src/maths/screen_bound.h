@@ -4,9 +4,10 @@
  * (docs/maths.md, section 14). All backends read this format and compute the bounds with this code.
  *
  * A buffer holds a header, two bounds for each block of 64 rows, a quantization step for each row,
- * and the quantized copy. Each of these arrays begins at a multiple of 64 bytes, or of 1024 in
- * layout TILES. In a row with step s, a weight is w = s (q + e): q is the stored integer, in
- * -127..127, and e is the quantization error in steps.
+ * the dither of each column (layout CPU), and the quantized copy. Each of these arrays begins at a
+ * multiple of 64 bytes, or of 1024 in layout TILES. In a row with step s, a weight of column j is
+ * w = s (q - u_j + e): q is the stored integer, in -127..127, u_j is the dither, and e is the
+ * quantization error in steps. In layout TILES all u_j are 0.
  */
 #ifndef GUMBEL_MATHS_SCREEN_BOUND_H
 #define GUMBEL_MATHS_SCREEN_BOUND_H
@@ -16,13 +17,18 @@
 #include <stddef.h>
 
 #define GUMBEL_SCREEN_MAGIC   UINT64_C(0x4e45455243534247) /* "GBSCREEN" */
-#define GUMBEL_SCREEN_VERSION 1
+#define GUMBEL_SCREEN_VERSION 2
 /* With more columns an integer dot product could overflow: 255 * 128 * D < 2^31. */
 #define GUMBEL_SCREEN_COLUMNS_MAX 65535
 /* Largest capacity of a candidate list. */
 #define GUMBEL_SCREEN_LIST_MAX 256
 /* Largest error of a weight in steps: 1/2, plus the rounding of the division by the step. */
 #define GUMBEL_SCREEN_ENTRY 0x1.001p-1f
+/* Dither is a multiple of this unit, from -1/2 up to, but not including, 1/2. */
+#define GUMBEL_SCREEN_DITHER_UNIT 0x1p-24f
+/* c: with random dither the sum of e_j h_j over the columns exceeds c |h| with a chance below
+ * 2 exp(-6 c^2) < 2^-82, for each row of weights and each h that does not depend on the dither. */
+#define GUMBEL_SCREEN_DEVIATION 3.0966
 /* Smallest step. */
 #define GUMBEL_SCREEN_STEP_MIN 0x1p-100f
 /* A row whose hidden state or logits may exceed these limits is a fallback row. */
@@ -30,13 +36,15 @@
 #define GUMBEL_SCREEN_LOGIT_MAX  0x1p120
 /* Bounds the sum of all subnormal rounding errors of a logit, in any order of summation. */
 #define GUMBEL_SCREEN_TINY 0x1p-126f
+/* Bounds the errors, in steps, of terms of gumbel_screen_error_width() that are subnormal. */
+#define GUMBEL_SCREEN_WIDTH_MIN 0x1p-132f
 /* Largest number of outlier dimensions of a hidden state: they enter the error bound by the sum of
  * their absolute values, all others by their norm. */
 #define GUMBEL_SCREEN_OUTLIERS_MAX 64
 
 typedef enum gumbel_screen_layout {
     GUMBEL_SCREEN_LAYOUT_NONE = 0, /* of a device without screens */
-    /* [V / 16][D / 64][16 quads of columns][16 rows][4 columns] of q + 128 */
+    /* [V / 16][D / 64][16 quads of columns][16 rows][4 columns] of q + 128, with dither */
     GUMBEL_SCREEN_LAYOUT_CPU = 1,
     /* CUDA: tiles of 128 rows and columns of q (cuda/fused/screen/screen_params.h) */
     GUMBEL_SCREEN_LAYOUT_TILES = 2,
@@ -45,28 +53,32 @@ typedef enum gumbel_screen_layout {
 typedef struct gumbel_screen_header {
     uint64_t magic;
     uint32_t version;
-    uint32_t layout;  /* a gumbel_screen_layout */
-    int64_t rows;     /* V */
-    int64_t columns;  /* D */
-    uint32_t dtype;   /* of the weights */
-    int32_t list_max; /* capacity of a candidate list, 1..GUMBEL_SCREEN_LIST_MAX */
-    float error;      /* largest gumbel_screen_block.error */
-    float weight;     /* largest |w| of all rows */
-    uint64_t check;   /* gumbel_screen_checksum() */
+    uint32_t layout;      /* a gumbel_screen_layout */
+    int64_t rows;         /* V */
+    int64_t columns;      /* D */
+    uint32_t dtype;       /* of the weights */
+    int32_t list_max;     /* capacity of a candidate list, 1..GUMBEL_SCREEN_LIST_MAX */
+    uint32_t certificate; /* a gumbel_screen_certificate */
+    uint32_t unused;      /* 0 */
+    float error;          /* largest gumbel_screen_block.error */
+    float weight;         /* largest |w| of all rows */
+    uint64_t check;       /* gumbel_screen_checksum() */
 } gumbel_screen_header;
 
 /* Bounds that hold for all 64 rows of a block. */
 typedef struct gumbel_screen_block {
     float error; /* E: upper bound on the norm of a row's e */
-    float size;  /* N: upper bound on the norm of a row's q */
+    float size;  /* N: upper bound on the norm of a row's q; N + E bounds that of w / s */
 } gumbel_screen_block;
 
 /* The arrays of a buffer. */
 typedef struct gumbel_screen_offsets {
-    int64_t blocks;             /* of 64 rows */
-    int64_t columns;            /* of the copy: D rounded up to 64, or to 128 in layout TILES */
-    size_t bounds, steps, copy; /* byte offsets of the arrays */
-    size_t bytes;               /* of the whole buffer */
+    int64_t blocks;       /* of 64 rows */
+    int64_t columns;      /* of the copy: D rounded up to 64, or to 128 in layout TILES */
+    size_t bounds, steps; /* byte offsets of the arrays */
+    size_t dither;        /* layout CPU: int32 [columns], in GUMBEL_SCREEN_DITHER_UNIT */
+    size_t copy;
+    size_t bytes; /* of the whole buffer */
 } gumbel_screen_offsets;
 
 /* Terms of a logit's error bound that depend on the hidden state h = u k + r, in steps of the row.
@@ -77,6 +89,8 @@ typedef struct gumbel_screen_hidden_error {
     float inlier_norm; /* R: norm of h over all other dimensions */
     float residual;    /* G: norm of r, plus the rounding error of converting the sums */
     float rounding;    /* gamma times the norm of h, for the rounding error of the full pass */
+    float dithered;    /* the part of the error that is the same for all rows */
+    float shift;       /* the sum of u_j h_j, which is subtracted from the product */
 } gumbel_screen_hidden_error;
 
 /* Computes the offsets for weights [rows, columns] in the CPU's layout, or in `layout`. Returns 0
@@ -87,6 +101,23 @@ int gumbel_screen_find_offsets_as(gumbel_screen_layout layout, int64_t rows, int
 
 uint64_t gumbel_screen_checksum(const gumbel_screen_header *header);
 
+/* Dither of the columns from a seed, or from words[columns] of uniform random bits. */
+void gumbel_screen_seed_dither(uint64_t seed, int64_t columns, int32_t *dither);
+GUMBEL_INLINE int32_t gumbel_screen_dither_of(uint32_t word)
+{
+    return (int32_t)(word >> 8) - (1 << 23);
+}
+
+/* A weight w / s, in x, rounded to an integer behind its dither: the integer q, and in *error the
+ * difference of q - u and x rounded to GUMBEL_SCREEN_DITHER_UNIT, which is exact. |x| <= 126.5. */
+GUMBEL_INLINE int32_t gumbel_screen_round(float x, int32_t dither, float *error)
+{
+    int32_t sum = (int32_t)rintf(x * 0x1p24f) + dither + (1 << 23);
+    int32_t q = (sum - (int32_t)((uint32_t)sum & 0xffffffu)) / (1 << 24);
+    *error = (float)((1 << 23) - (int32_t)((uint32_t)sum & 0xffffffu)) * GUMBEL_SCREEN_DITHER_UNIT;
+    return q;
+}
+
 /* The int8 planes of a hidden state, k = size * high + low, in groups of 64 columns. */
 typedef struct gumbel_screen_planes {
     int size;           /* 256 or 128 */
@@ -94,26 +125,27 @@ typedef struct gumbel_screen_planes {
     int64_t stride;     /* bytes from one group to the next */
 } gumbel_screen_planes;
 
-/* Splits h, [columns], into planes whose integer products are exact. `header` is the screen's;
- * gamma times |w| |h| bounds the rounding error of the backend's full pass. Returns 0 if h is not
- * finite or the logits may be too large. */
+/* Splits h, [columns], into planes whose integer products are exact. `header` and `dither`,
+ * [columns], are the screen's; gamma times |w| |h| bounds the rounding error of the backend's full
+ * pass. Returns 0 if h is not finite or the logits may be too large. */
 int gumbel_screen_split_hidden(const float *h, int64_t columns, const gumbel_screen_header *header,
-                               double gamma, const gumbel_screen_planes *planes,
+                               const int32_t *dither, double gamma,
+                               const gumbel_screen_planes *planes,
                                gumbel_screen_hidden_error *hidden_error);
 
-/* Bounds the difference of unit * (plane * q.high + q.low) and logit / step, including the rounding
- * of gumbel_screen_bound_logit(). */
+/* Bounds the difference of unit * (plane * q.high + q.low) - shift and logit / step, including the
+ * rounding of gumbel_screen_bound_logit(). */
 GUMBEL_INLINE float gumbel_screen_error_width(const gumbel_screen_hidden_error *r,
                                               const gumbel_screen_block *b)
 {
     float entry = b->error < GUMBEL_SCREEN_ENTRY ? b->error : GUMBEL_SCREEN_ENTRY;
     float sum = entry * r->outlier_sum + b->error * r->inlier_norm + b->size * r->residual +
-                (b->size + b->error) * r->rounding;
+                (b->size + b->error) * r->rounding + r->dithered;
     return sum * (1.0f + 0x1p-20f);
 }
 
-/* A bound of a logit: an upper bound with width > 0 and tiny = GUMBEL_SCREEN_TINY, a lower bound
- * with -width and -GUMBEL_SCREEN_TINY. */
+/* A bound of a logit, with W = gumbel_screen_error_width(): an upper bound with width = W - shift
+ * and tiny = GUMBEL_SCREEN_TINY, a lower bound with -W - shift and -GUMBEL_SCREEN_TINY. */
 GUMBEL_INLINE float gumbel_screen_bound_logit(float step, float unit, float plane, float width,
                                               float tiny, int32_t high, int32_t low)
 {

@@ -40,7 +40,7 @@ static gumbel_status adapt_range(const gumbel_group *group, int64_t *first_token
 static gumbel_status adapt_head(const gumbel_group *group, gumbel_head *h, const gumbel_head *head,
                                 gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(!head, error, "head", "head is NULL");
+    GUMBEL_REFUSE_IF(!head, error, "head", "is NULL");
     *h = (gumbel_head){0};
     GUMBEL_FORWARD(gumbel_read_options(h, sizeof *h, head, "head", error));
     h->struct_size = sizeof *h;
@@ -56,7 +56,7 @@ static gumbel_status adapt_head(const gumbel_group *group, gumbel_head *h, const
 static gumbel_status adapt_logits(const gumbel_group *group, gumbel_logits *l,
                                   const gumbel_logits *logits, gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(!logits, error, "logits", "logits is NULL");
+    GUMBEL_REFUSE_IF(!logits, error, "logits", "is NULL");
     *l = (gumbel_logits){0};
     GUMBEL_FORWARD(gumbel_read_options(l, sizeof *l, logits, "logits", error));
     l->struct_size = sizeof *l;
@@ -139,7 +139,7 @@ static gumbel_status end_call(gumbel_group *group, gumbel_status status, gumbel_
 
 static gumbel_status begin_call(gumbel_group *group, gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
+    GUMBEL_REFUSE_IF(!group, error, "group", "is NULL");
     if (group->broken)
         return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an earlier exchange failed");
     GUMBEL_FORWARD(ranks_check_peers(group, error));
@@ -174,9 +174,9 @@ static gumbel_status adapt_described_call(const gumbel_group *group, adapted_cal
                                           const gumbel_output *output, gumbel_error *error)
 {
     int64_t vocab_size;
-    GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
+    GUMBEL_REFUSE_IF(!group, error, "group", "is NULL");
     GUMBEL_REFUSE_IF(!head == !logits, error, "head", "set either head or logits, and not both");
-    GUMBEL_REFUSE_IF(!output, error, "output", "output is NULL");
+    GUMBEL_REFUSE_IF(!output, error, "output", "is NULL");
     return adapt_call(group, f, head, logits, sampling, &vocab_size, error);
 }
 
@@ -188,7 +188,7 @@ gumbel_status gumbel_group_workspace_size(const gumbel_group *group, const gumbe
 {
     adapted_call f;
     GUMBEL_FORWARD(adapt_described_call(group, &f, head, logits, sampling, output, error));
-    GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
+    GUMBEL_REFUSE_IF(!bytes, error, "bytes", "is NULL");
     return gumbel_workspace_size(device_of(group), f.with_head, f.with_logits, f.with_sampling,
                                  output, bytes, error);
 }
@@ -229,7 +229,7 @@ gumbel_status gumbel_group_sample_logits(gumbel_group *group, void *stream,
 static gumbel_status read_draft(const gumbel_draft *draft, uint64_t *digest, gumbel_error *error)
 {
     gumbel_draft d = {0};
-    GUMBEL_REFUSE_IF(!draft, error, "draft", "draft is NULL");
+    GUMBEL_REFUSE_IF(!draft, error, "draft", "is NULL");
     GUMBEL_FORWARD(gumbel_read_options(&d, sizeof d, draft, "draft", error));
     if (d.rule != GUMBEL_RULE_COUPLED && (d.head || d.logits))
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "draft.rule",
@@ -318,11 +318,11 @@ gumbel_status gumbel_group_verify_workspace_size(const gumbel_group *group, cons
     adapted_call f;
     int64_t vocab_size;
     uint64_t digest;
-    GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
+    GUMBEL_REFUSE_IF(!group, error, "group", "is NULL");
     GUMBEL_REFUSE_IF(!head == !logits, error, "head", "set either head or logits, and not both");
     GUMBEL_FORWARD(adapt_call(group, &f, head, logits, sampling, &vocab_size, error));
     GUMBEL_FORWARD(read_draft(draft, &digest, error));
-    GUMBEL_REFUSE_IF(!bytes, error, "bytes", "bytes is NULL");
+    GUMBEL_REFUSE_IF(!bytes, error, "bytes", "is NULL");
     return gumbel_verify_workspace_size(device_of(group), f.with_head, f.with_logits,
                                         f.with_sampling, draft, verified, bytes, error);
 }

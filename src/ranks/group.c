@@ -2,14 +2,17 @@
  *
  * Opens and closes groups of ranks; all-gathers of host memory, and of the headers of calls.
  */
+#define _POSIX_C_SOURCE 200809L
 #include "ranks/group.h"
 
 #include "core/fail.h"
 #include "maths/noise.h"
 #include "ranks/rank_methods.h"
+#include "ranks/transports/clock.h"
 #include "validate/validate.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define TIMEOUT_MS  30000
@@ -35,21 +38,31 @@ typedef struct open_message {
     int32_t reserved;
 } open_message;
 
+gumbel_status ranks_fail_exchange(gumbel_group *group, int64_t elapsed_ms, const char *why,
+                                  gumbel_error *error)
+{
+    char limit[40] = "";
+    int expired = elapsed_ms >= group->timeout_ms;
+    group->broken = 1;
+    if (expired)
+        snprintf(limit, sizeof limit, " within %" PRId64 " ms", group->timeout_ms);
+    if (!why[0])
+        why = expired ? "a rank does not answer" : "the transport gives no reason";
+    return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an exchange failed%s: %.*s", limit,
+                       GUMBEL_WHY_BYTES, why);
+}
+
 gumbel_status ranks_gather(gumbel_group *group, const void *send, void *receive, size_t bytes,
                            gumbel_error *error)
 {
     char why[GUMBEL_WHY_BYTES] = "";
-    void *context = group->transport.context;
+    const gumbel_transport *t = &group->transport;
+    int64_t begin = ranks_now_ms();
     group->traffic.exchanges++;
     group->traffic.bytes += (int64_t)bytes;
-    if (group->transport.all_gather(context, NULL, send, receive, bytes, group->timeout_ms, why) ==
-        0)
+    if (t->all_gather(t->context, NULL, send, receive, bytes, group->timeout_ms, why) == 0)
         return GUMBEL_OK;
-    group->broken = 1;
-    why[sizeof why - 1] = '\0';
-    return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group",
-                       "an exchange failed within %" PRId64 " ms: %s", group->timeout_ms,
-                       why[0] ? why : "a rank does not answer");
+    return ranks_fail_exchange(group, ranks_now_ms() - begin, why, error);
 }
 
 gumbel_status ranks_queue_gather(gumbel_group *group, void *stream, const void *send, void *receive,
@@ -69,7 +82,7 @@ gumbel_status ranks_queue_gather(gumbel_group *group, void *stream, const void *
 gumbel_status gumbel_group_wait(gumbel_group *group, void *stream, gumbel_error *error)
 {
     char why[GUMBEL_WHY_BYTES] = "";
-    GUMBEL_REFUSE_IF(!group, error, "group", "group is NULL");
+    GUMBEL_REFUSE_IF(!group, error, "group", "is NULL");
     const gumbel_transport *t = &group->transport;
     if (group->broken)
         return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an earlier exchange failed");
@@ -77,12 +90,10 @@ gumbel_status gumbel_group_wait(gumbel_group *group, void *stream, gumbel_error 
         return ranks_wait_stream(group, stream, error);
     if (group->device->backend->host_memory)
         return GUMBEL_OK;
+    int64_t begin = ranks_now_ms();
     if (t->wait(t->context, stream, group->timeout_ms, why) == 0)
         return ranks_check_host_worker(group, error);
-    group->broken = 1;
-    why[sizeof why - 1] = '\0';
-    return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "within %" PRId64 " ms: %s",
-                       group->timeout_ms, why);
+    return ranks_fail_exchange(group, ranks_now_ms() - begin, why, error);
 }
 
 const ranks_header *ranks_header_of(const gumbel_group *group, int32_t rank)
@@ -124,13 +135,13 @@ static gumbel_status read_transport(gumbel_transport *into, const gumbel_transpo
                                     gumbel_error *error)
 {
     *into = (gumbel_transport){0};
-    GUMBEL_REFUSE_IF(!transport, error, "transport", "transport is NULL");
+    GUMBEL_REFUSE_IF(!transport, error, "transport", "is NULL");
     GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, transport, "transport", error));
     GUMBEL_REFUSE_IF(into->ranks < 1 || into->ranks > GUMBEL_RANKS_MAX, error, "transport.ranks",
-                     "ranks is %d; it must be in 1..%d", (int)into->ranks, GUMBEL_RANKS_MAX);
+                     "is %d; it must be in 1..%d", (int)into->ranks, GUMBEL_RANKS_MAX);
     GUMBEL_REFUSE_IF(into->rank < 0 || into->rank >= into->ranks, error, "transport.rank",
-                     "rank is %d; it must be in 0..%d", (int)into->rank, (int)into->ranks - 1);
-    GUMBEL_REFUSE_IF(!into->all_gather, error, "transport.all_gather", "all_gather is NULL");
+                     "is %d; it must be in 0..%d", (int)into->rank, (int)into->ranks - 1);
+    GUMBEL_REFUSE_IF(!into->all_gather, error, "transport.all_gather", "is NULL");
     return GUMBEL_OK;
 }
 
@@ -138,7 +149,7 @@ static gumbel_status read_group_options(gumbel_group_options *into,
                                         const gumbel_group_options *options, gumbel_error *error)
 {
     *into = (gumbel_group_options){0};
-    GUMBEL_REFUSE_IF(!options, error, "options", "options is NULL");
+    GUMBEL_REFUSE_IF(!options, error, "options", "is NULL");
     GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, options, "options", error));
     into->timeout_ms = into->timeout_ms ? into->timeout_ms : TIMEOUT_MS;
     into->frame_bytes = into->frame_bytes ? into->frame_bytes : FRAME_BYTES;
@@ -148,19 +159,19 @@ static gumbel_status read_group_options(gumbel_group_options *into,
         error, "options.rows", "tokens %" PRId64 " .. + %" PRId64 " do not fit in 0..2^31",
         into->first_token, into->rows);
     GUMBEL_REFUSE_IF(into->timeout_ms < 1 || into->timeout_ms > INT64_C(1) << 31, error,
-                     "options.timeout_ms", "timeout_ms is %" PRId64 "; it must be in 1..2^31",
+                     "options.timeout_ms", "is %" PRId64 "; it must be in 1..2^31",
                      into->timeout_ms);
-    GUMBEL_REFUSE_IF(into->reserved, error, "options.reserved", "reserved is not 0");
+    GUMBEL_REFUSE_IF(into->reserved, error, "options.reserved", "is not 0");
     into->peer_bytes = into->peer_bytes ? into->peer_bytes : PEER_BYTES;
     GUMBEL_REFUSE_IF(
         into->peer_memory < GUMBEL_PEERS_OFF || into->peer_memory > GUMBEL_PEERS_REQUIRE, error,
-        "options.peer_memory", "peer_memory is %d; it must be in 0..2", (int)into->peer_memory);
-    GUMBEL_REFUSE_IF(
-        into->peer_bytes % sizeof(gumbel_summary) != 0 || into->peer_bytes > PEER_BYTES_MAX, error,
-        "options.peer_bytes", "peer_bytes is %zu; it must be a multiple of 48 and at most 2^30",
-        into->peer_bytes);
+        "options.peer_memory", "is %d; it must be in 0..2", (int)into->peer_memory);
+    GUMBEL_REFUSE_IF(into->peer_bytes % sizeof(gumbel_summary) != 0 ||
+                         into->peer_bytes > PEER_BYTES_MAX,
+                     error, "options.peer_bytes",
+                     "is %zu; it must be a multiple of 48 and at most 2^30", into->peer_bytes);
     GUMBEL_REFUSE_IF(into->frame_bytes < sizeof(ranks_header) || into->frame_bytes > FRAME_MAX,
-                     error, "options.frame_bytes", "frame_bytes is %zu; it must be in 256..2^30",
+                     error, "options.frame_bytes", "is %zu; it must be in 256..2^30",
                      into->frame_bytes);
     return GUMBEL_OK;
 }
@@ -227,7 +238,7 @@ static gumbel_status exchange_shards(gumbel_group *group, const open_message *ow
 static gumbel_status check_device(const gumbel_device *device, const gumbel_group_options *o,
                                   gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(!device, error, "device", "device is NULL");
+    GUMBEL_REFUSE_IF(!device, error, "device", "is NULL");
     if (gumbel_version() != GUMBEL_VERSION)
         return gumbel_fail(
             error, GUMBEL_ERROR_UNSUPPORTED, "device",
@@ -235,8 +246,7 @@ static gumbel_status check_device(const gumbel_device *device, const gumbel_grou
             gumbel_version_string());
     if (device->backend->host_memory)
         return GUMBEL_OK;
-    GUMBEL_REFUSE_IF(o->rows == 0, error, "options.rows",
-                     "rows is 0; it must be at least 1 on a GPU");
+    GUMBEL_REFUSE_IF(o->rows == 0, error, "options.rows", "is 0; it must be at least 1 on a GPU");
     return GUMBEL_OK;
 }
 
@@ -302,7 +312,7 @@ gumbel_status gumbel_group_open(const gumbel_transport *transport, gumbel_device
     gumbel_transport t;
     gumbel_group_options o = {0};
     open_message *all = NULL;
-    GUMBEL_REFUSE_IF(!opened, error, "group", "group is NULL");
+    GUMBEL_REFUSE_IF(!opened, error, "group", "is NULL");
     *opened = NULL;
     GUMBEL_FORWARD(read_transport(&t, transport, error));
     /* A rank whose arguments have an error joins the exchange, so that the others get one, too. */

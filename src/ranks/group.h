@@ -25,7 +25,11 @@ typedef struct ranks_host_worker {
     gumbel_host_collective *host, *device; /* one request block at its two addresses */
     pthread_t thread;
     uint32_t stop;
-    int runs; /* whether there is a thread; the same on all ranks */
+    int has_thread; /* the same on all ranks */
+    /* The gather that failed, if `failed`: written by the thread before it sets `failed`. */
+    uint32_t failed;
+    int64_t elapsed_ms;
+    char why[GUMBEL_WHY_BYTES];
 } ranks_host_worker;
 
 struct gumbel_group {
@@ -57,6 +61,11 @@ static inline const ranks_shard *ranks_own_shard(const gumbel_group *group)
 {
     return &group->shards[group->transport.rank];
 }
+
+/* Returns the error of an exchange that failed after elapsed_ms: the time limit if it has passed,
+ * and the transport's reason, `why`, which may be empty. Later calls of the group fail. */
+gumbel_status ranks_fail_exchange(gumbel_group *group, int64_t elapsed_ms, const char *why,
+                                  gumbel_error *error);
 
 /* One all-gather of host memory, `bytes` bytes from each rank. */
 gumbel_status ranks_gather(gumbel_group *group, const void *send, void *receive, size_t bytes,

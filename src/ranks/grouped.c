@@ -44,8 +44,8 @@ static gumbel_status check_parts(int32_t parts, const gumbel_problem *p, const f
                          __builtin_mul_overflow(bytes, (int64_t)sizeof *tokens, &bytes),
                      error, "batch", "[%d, %" PRId64 ", %d] tokens are larger than any memory",
                      (int)parts, batch, (int)p->sampling.num_samples);
-    GUMBEL_REFUSE_IF(!log_masses && batch > 0, error, "log_masses", "log_masses is NULL");
-    GUMBEL_REFUSE_IF(!tokens && batch > 0, error, "tokens", "tokens is NULL");
+    GUMBEL_REFUSE_IF(!log_masses && batch > 0, error, "log_masses", "is NULL");
+    GUMBEL_REFUSE_IF(!tokens && batch > 0, error, "tokens", "is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(log_masses, sizeof *log_masses, "log_masses", error));
     return gumbel_check_aligned(tokens, sizeof *tokens, "tokens", error);
 }
@@ -54,11 +54,11 @@ static gumbel_status check_parts(int32_t parts, const gumbel_problem *p, const f
 static gumbel_status queue_parts(gumbel_device *gpu, const gumbel_parts_call *call,
                                  gumbel_error *error)
 {
-    if (!gpu->backend->ranks || !gpu->backend->ranks->draw_parts)
+    if (!gpu->backend->ranks || !gpu->backend->ranks->draw_group)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "device",
                            "the device does not support grouped draws");
     return call->problem->batch == 0 ? GUMBEL_OK
-                                     : gpu->backend->ranks->draw_parts(gpu, call, error);
+                                     : gpu->backend->ranks->draw_group(gpu, call, error);
 }
 
 /* Sums the masses of a row to *log_mass; the status of their sum. */
@@ -110,10 +110,10 @@ gumbel_status gumbel_draw_group(gumbel_device *device, void *stream, int32_t par
     gumbel_problem p;
     gumbel_device *gpu = gpu_of(device);
     GUMBEL_REFUSE_IF(parts < 1 || parts > GUMBEL_PARTS_MAX, error, "parts",
-                     "parts is %d; it must be in 1..%d", (int)parts, GUMBEL_PARTS_MAX);
+                     "is %d; it must be in 1..%d", (int)parts, GUMBEL_PARTS_MAX);
     GUMBEL_FORWARD(read_rows(&p, gpu, stream, batch, sampling, GUMBEL_DOMAIN_GROUP, error));
     GUMBEL_FORWARD(check_parts(parts, &p, log_masses, tokens, error));
-    GUMBEL_REFUSE_IF(!drawn && batch > 0, error, "drawn", "drawn is NULL");
+    GUMBEL_REFUSE_IF(!drawn && batch > 0, error, "drawn", "is NULL");
     const gumbel_parts_call call = {.problem = &p,
                                     .parts = parts,
                                     .log_masses = log_masses,
@@ -156,10 +156,10 @@ gumbel_status gumbel_stream_draw_add(gumbel_device *device, void *stream, int32_
     gumbel_problem p;
     gumbel_device *gpu = gpu_of(device);
     GUMBEL_REFUSE_IF(part < 0 || part >= STREAM_PARTS_MAX, error, "part",
-                     "part is %d; it must be in 0..2^30 - 1", (int)part);
+                     "is %d; it must be in 0..2^30 - 1", (int)part);
     GUMBEL_FORWARD(read_rows(&p, gpu, stream, batch, sampling, GUMBEL_DOMAIN_STREAM, error));
     GUMBEL_FORWARD(check_parts(1, &p, log_masses, tokens, error));
-    GUMBEL_REFUSE_IF(!draws && batch > 0, error, "draws", "draws is NULL");
+    GUMBEL_REFUSE_IF(!draws && batch > 0, error, "draws", "is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(draws, _Alignof(gumbel_stream_draw), "draws", error));
     if (gpu) {
         const gumbel_parts_call call = {.problem = &p,

@@ -38,7 +38,7 @@ static const char *refuse_top64(const gumbel_group *group, const gumbel_problem 
     for (int32_t r = 0; r < group->transport.ranks; r++)
         if (group->shards[r].rows < GUMBEL_RANK_TOP)
             return "a shard has fewer than 64 tokens";
-    if (!peers && !group->worker.runs)
+    if (!peers && !group->worker.has_thread)
         return "there is neither peer memory nor a transport with blocking_all_gather";
     if (!peers && group->transport.ranks > GUMBEL_PEERS_RANKS)
         return "there are more than 16 ranks";

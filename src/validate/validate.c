@@ -16,16 +16,15 @@ static gumbel_status read_token_range(gumbel_problem *p, float scale, float soft
 {
     char field[48];
 #define FIELD(member) (snprintf(field, sizeof field, "%s.%s", name, member), field)
-    GUMBEL_REFUSE_IF(!isfinite(scale), error, FIELD("scale"), "scale is %s; it must be finite",
+    GUMBEL_REFUSE_IF(!isfinite(scale), error, FIELD("scale"), "is %s; it must be finite",
                      gumbel_format_float(scale).text);
     GUMBEL_REFUSE_IF(!isfinite(soft_cap) || soft_cap < 0, error, FIELD("soft_cap"),
-                     "soft_cap is %s; it must be finite and >= 0",
-                     gumbel_format_float(soft_cap).text);
+                     "is %s; it must be finite and >= 0", gumbel_format_float(soft_cap).text);
     GUMBEL_REFUSE_IF(
         p->first_token < 0 || p->first_token > VOCAB_END - p->vocab, error, FIELD("first_token"),
         "tokens %" PRId64 " .. + %" PRId64 " do not fit below 2^31", p->first_token, p->vocab);
     GUMBEL_REFUSE_IF(vocab_size < 0 || vocab_size > VOCAB_END, error, FIELD("vocab_size"),
-                     "vocab_size is %" PRId64 "; it must be in 0..2^31", vocab_size);
+                     "is %" PRId64 "; it must be in 0..2^31", vocab_size);
 #undef FIELD
     p->scale = scale == 0.0f ? 1.0f : scale;
     p->soft_cap = soft_cap;
@@ -42,10 +41,10 @@ static gumbel_status read_given_noise(gumbel_problem *p, gumbel_error *error)
     int64_t elements, bytes;
     GUMBEL_FORWARD(gumbel_check_aligned(s->noise, sizeof *s->noise, "sampling.noise", error));
     GUMBEL_REFUSE_IF(!s->noise && s->noise_stride != 0, error, "sampling.noise_stride",
-                     "stride is %" PRId64 "; it must be 0 without noise", s->noise_stride);
+                     "is %" PRId64 "; it must be 0 without noise", s->noise_stride);
     GUMBEL_REFUSE_IF(s->noise_stride != 0 && s->noise_stride < p->vocab, error,
                      "sampling.noise_stride",
-                     "stride is %" PRId64 "; it must be at least %" PRId64 ", the number of tokens",
+                     "is %" PRId64 "; it must be at least %" PRId64 ", the number of tokens",
                      s->noise_stride, p->vocab);
     if (s->noise && s->noise_stride == 0)
         s->noise_stride = p->vocab;
@@ -65,7 +64,7 @@ static gumbel_status read_given_tokens(gumbel_problem *p, gumbel_error *error)
     GUMBEL_FORWARD(gumbel_read_rows(s->given.data, sizeof *s->given.data, s->num_samples, p->batch,
                                     &s->given.stride, "sampling.given", error));
     GUMBEL_REFUSE_IF(s->given.data && s->noise, error, "sampling.noise",
-                     "noise must be NULL: given tokens are scored, not drawn");
+                     "must be NULL: given tokens are scored, not drawn");
     if (s->given.data)
         p->features |= GUMBEL_FEATURE_GIVEN;
     return GUMBEL_OK;
@@ -81,12 +80,12 @@ gumbel_status gumbel_read_sampling(gumbel_problem *p, const gumbel_sampling *sam
     if (s->num_samples == 0)
         s->num_samples = 1;
     GUMBEL_REFUSE_IF(s->num_samples < 1 || s->num_samples > GUMBEL_SAMPLES_MAX, error,
-                     "sampling.num_samples", "num_samples is %d; it must be in 1..%d",
-                     (int)s->num_samples, GUMBEL_SAMPLES_MAX);
-    GUMBEL_REFUSE_IF(s->reserved, error, "sampling.reserved", "reserved is not 0");
-    GUMBEL_REFUSE_IF(s->reserved2, error, "sampling.reserved2", "reserved2 is not 0");
+                     "sampling.num_samples", "is %d; it must be in 1..%d", (int)s->num_samples,
+                     GUMBEL_SAMPLES_MAX);
+    GUMBEL_REFUSE_IF(s->reserved, error, "sampling.reserved", "is not 0");
+    GUMBEL_REFUSE_IF(s->reserved2, error, "sampling.reserved2", "is not 0");
     GUMBEL_REFUSE_IF(s->domain >= GUMBEL_BLOCK_DOMAIN, error, "sampling.domain",
-                     "domain is %#x; it must be below 2^31", (unsigned)s->domain);
+                     "is %#x; it must be below 2^31", (unsigned)s->domain);
     GUMBEL_FORWARD(gumbel_check_slots(&s->slots, "sampling.slots", error));
     GUMBEL_FORWARD(
         gumbel_check_aligned(s->live_rows, sizeof *s->live_rows, "sampling.live_rows", error));
@@ -108,8 +107,8 @@ gumbel_status gumbel_check_host_sampling(const gumbel_problem *p, gumbel_error *
 {
     const gumbel_sampling *s = &p->sampling;
     GUMBEL_REFUSE_IF(s->live_rows && (*s->live_rows < 0 || *s->live_rows > p->batch), error,
-                     "sampling.live_rows", "live_rows is %d; it must be in 0..%" PRId64,
-                     (int)*s->live_rows, p->batch);
+                     "sampling.live_rows", "is %d; it must be in 0..%" PRId64, (int)*s->live_rows,
+                     p->batch);
     int64_t live = s->live_rows ? *s->live_rows : p->batch;
     GUMBEL_FORWARD(gumbel_check_host_slots(&s->slots, live, "sampling.slots", error));
     int64_t temperatures = s->temperature.stride ? live : live > 0;
@@ -120,7 +119,7 @@ gumbel_status gumbel_check_host_sampling(const gumbel_problem *p, gumbel_error *
             snprintf(field, sizeof field, "sampling.temperature[%" PRId64 "]",
                      s->temperature.stride ? gumbel_problem_slot(p, b) : 0);
             return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field,
-                               "temperature is %s; it must be finite and >= 0",
+                               "is %s; it must be finite and >= 0",
                                gumbel_format_float(found).text);
         }
     GUMBEL_FORWARD(gumbel_check_host_features(p, error));
@@ -132,14 +131,14 @@ gumbel_status gumbel_read_head(gumbel_problem *p, gumbel_screen_layout layout,
                                gumbel_error *error)
 {
     gumbel_head h;
-    GUMBEL_REFUSE_IF(!head, error, "head", "head is NULL");
+    GUMBEL_REFUSE_IF(!head, error, "head", "is NULL");
     GUMBEL_FORWARD(gumbel_read_options(&h, sizeof h, head, "head", error));
     GUMBEL_FORWARD(gumbel_read_tensor(&h.hidden, "head.hidden", error));
     GUMBEL_FORWARD(gumbel_read_tensor(&h.weight, "head.weight", error));
-    GUMBEL_REFUSE_IF(h.hidden.cols < 1, error, "head.hidden", "hidden has no columns");
-    GUMBEL_REFUSE_IF(h.weight.rows < 1, error, "head.weight", "weight has no rows");
+    GUMBEL_REFUSE_IF(h.hidden.cols < 1, error, "head.hidden", "has no columns");
+    GUMBEL_REFUSE_IF(h.weight.rows < 1, error, "head.weight", "has no rows");
     GUMBEL_REFUSE_IF(h.weight.cols != h.hidden.cols, error, "head.weight",
-                     "weight has %" PRId64 " columns, but head.hidden has %" PRId64, h.weight.cols,
+                     "has %" PRId64 " columns, but head.hidden has %" PRId64, h.weight.cols,
                      h.hidden.cols);
     if (h.bias.data) {
         GUMBEL_FORWARD(gumbel_read_tensor(&h.bias, "head.bias", error));
@@ -171,10 +170,10 @@ gumbel_status gumbel_read_logits(gumbel_problem *p, const gumbel_logits *logits,
                                  const gumbel_sampling *sampling, gumbel_error *error)
 {
     gumbel_logits l;
-    GUMBEL_REFUSE_IF(!logits, error, "logits", "logits is NULL");
+    GUMBEL_REFUSE_IF(!logits, error, "logits", "is NULL");
     GUMBEL_FORWARD(gumbel_read_options(&l, sizeof l, logits, "logits", error));
     GUMBEL_FORWARD(gumbel_read_tensor(&l.logits, "logits.logits", error));
-    GUMBEL_REFUSE_IF(l.logits.cols < 1, error, "logits.logits", "logits has no columns");
+    GUMBEL_REFUSE_IF(l.logits.cols < 1, error, "logits.logits", "has no columns");
     *p = (gumbel_problem){.batch = l.logits.rows,
                           .vocab = l.logits.cols,
                           .logits = l.logits,
@@ -187,7 +186,7 @@ gumbel_status gumbel_read_noise(gumbel_problem *p, const gumbel_sampling *sampli
                                 int64_t first_token, int64_t count, gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(batch < 0 || batch > GUMBEL_SIZE_END, error, "batch",
-                     "batch is %" PRId64 "; it must be in 0..2^40", batch);
+                     "is %" PRId64 "; it must be in 0..2^40", batch);
     GUMBEL_REFUSE_IF(
         count < 0 || first_token < 0 || count > VOCAB_END || first_token > VOCAB_END - count, error,
         "first_token", "tokens %" PRId64 " .. + %" PRId64 " do not fit in 0..2^31", first_token,
@@ -195,7 +194,7 @@ gumbel_status gumbel_read_noise(gumbel_problem *p, const gumbel_sampling *sampli
     *p = (gumbel_problem){.batch = batch, .vocab = count, .first_token = first_token};
     GUMBEL_FORWARD(gumbel_read_sampling(p, sampling, error));
     GUMBEL_REFUSE_IF(p->sampling.noise, error, "sampling.noise",
-                     "noise must be NULL: this call computes the noise");
+                     "must be NULL: this call computes the noise");
     p->sampling.temperature = (gumbel_row_f32){0};
     p->features = 0;
     return GUMBEL_OK;
@@ -203,17 +202,16 @@ gumbel_status gumbel_read_noise(gumbel_problem *p, const gumbel_sampling *sampli
 
 gumbel_status gumbel_read_step(gumbel_step *into, const gumbel_step *step, gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(!step, error, "step", "step is NULL");
+    GUMBEL_REFUSE_IF(!step, error, "step", "is NULL");
     GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, step, "step", error));
     if (into->num_samples == 0)
         into->num_samples = 1;
     GUMBEL_REFUSE_IF(into->batch < 0 || into->batch > GUMBEL_SIZE_END, error, "step.batch",
-                     "batch is %" PRId64 "; it must be in 0..2^40", into->batch);
+                     "is %" PRId64 "; it must be in 0..2^40", into->batch);
     GUMBEL_REFUSE_IF(into->num_samples < 1 || into->num_samples > GUMBEL_SAMPLES_MAX, error,
-                     "step.num_samples", "num_samples is %d; it must be in 1..%d",
-                     (int)into->num_samples, GUMBEL_SAMPLES_MAX);
-    GUMBEL_REFUSE_IF(!into->position && into->batch > 0, error, "step.position",
-                     "position is NULL");
+                     "step.num_samples", "is %d; it must be in 1..%d", (int)into->num_samples,
+                     GUMBEL_SAMPLES_MAX);
+    GUMBEL_REFUSE_IF(!into->position && into->batch > 0, error, "step.position", "is NULL");
     GUMBEL_FORWARD(
         gumbel_check_aligned(into->position, sizeof *into->position, "step.position", error));
     GUMBEL_FORWARD(gumbel_check_aligned(into->tokens, sizeof *into->tokens, "step.tokens", error));
@@ -221,7 +219,7 @@ gumbel_status gumbel_read_step(gumbel_step *into, const gumbel_step *step, gumbe
     GUMBEL_FORWARD(gumbel_check_slots(&into->slots, "step.slots", error));
     GUMBEL_FORWARD(
         gumbel_check_aligned(into->live_rows, sizeof *into->live_rows, "step.live_rows", error));
-    GUMBEL_REFUSE_IF(into->reserved, error, "step.reserved", "reserved is not 0");
+    GUMBEL_REFUSE_IF(into->reserved, error, "step.reserved", "is not 0");
     int64_t places = gumbel_slot_count(&into->slots, into->batch);
     if (into->position)
         GUMBEL_FORWARD(gumbel_read_rows(into->position, sizeof *into->position, 1, places,
@@ -229,10 +227,10 @@ gumbel_status gumbel_read_step(gumbel_step *into, const gumbel_step *step, gumbe
     GUMBEL_REFUSE_IF(into->ring ? into->ring_length < 1 || into->ring_length > GUMBEL_SIZE_END
                                 : into->ring_length != 0,
                      error, "step.ring_length",
-                     "ring_length is %" PRId64 "; it must be in 1..2^40, and 0 without a ring",
+                     "is %" PRId64 "; it must be in 1..2^40, and 0 without a ring",
                      into->ring_length);
     GUMBEL_REFUSE_IF(into->ring && !into->tokens && into->batch > 0, error, "step.tokens",
-                     "tokens is NULL");
+                     "is NULL");
     int64_t elements;
     GUMBEL_REFUSE_IF(
         __builtin_mul_overflow(places * into->num_samples, into->ring_length, &elements) ||
@@ -270,19 +268,19 @@ static gumbel_status check_output_alignment(const gumbel_output *o, gumbel_error
 gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *output, int64_t batch,
                                  gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(!output, error, "output", "output is NULL");
+    GUMBEL_REFUSE_IF(!output, error, "output", "is NULL");
     GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, output, "output", error));
-    GUMBEL_REFUSE_IF(!into->tokens && batch > 0, error, "output.tokens", "tokens is NULL");
+    GUMBEL_REFUSE_IF(!into->tokens && batch > 0, error, "output.tokens", "is NULL");
     GUMBEL_FORWARD(check_output_alignment(into, error));
     GUMBEL_REFUSE_IF(into->num_top < 0 || into->num_top > GUMBEL_TOP_MAX, error, "output.num_top",
-                     "num_top is %d; it must be in 0..%d", (int)into->num_top, GUMBEL_TOP_MAX);
+                     "is %d; it must be in 0..%d", (int)into->num_top, GUMBEL_TOP_MAX);
     GUMBEL_REFUSE_IF((int)into->logprobs_of < 0 || into->logprobs_of > GUMBEL_RAW, error,
-                     "output.logprobs_of", "logprobs_of is %d; it must be a gumbel_distribution",
+                     "output.logprobs_of", "is %d; it must be a gumbel_distribution",
                      (int)into->logprobs_of);
     GUMBEL_REFUSE_IF(into->top_logits && into->num_top > 0 && !into->top_ids, error,
-                     "output.top_logits", "top_logits requires output.top_ids, which is NULL");
+                     "output.top_logits", "requires output.top_ids, which is NULL");
     GUMBEL_REFUSE_IF(into->num_best < 0 || into->num_best > GUMBEL_BEST_MAX, error,
-                     "output.num_best", "num_best is %d; it must be in 0..%d", (int)into->num_best,
+                     "output.num_best", "is %d; it must be in 0..%d", (int)into->num_best,
                      GUMBEL_BEST_MAX);
     return GUMBEL_OK;
 }

@@ -6,6 +6,7 @@
 #ifndef GUMBEL_VALIDATE_VALIDATE_H
 #define GUMBEL_VALIDATE_VALIDATE_H
 
+#include "gumbel/screen.h"
 #include "maths/screen_bound.h"
 #include "validate/validate_lists.h"
 #include "validate/validate_features.h"
@@ -38,6 +39,10 @@ gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *outpu
 /* Checks values that the host can read: temperatures, slots, live rows, and the row parameters
  * and lists of features; and that the stream is NULL. */
 gumbel_status gumbel_check_host_sampling(const gumbel_problem *problem, gumbel_error *error);
+
+/* Reads and checks the options of a screen, which may be NULL. */
+gumbel_status gumbel_read_screen_options(gumbel_screen_options *into,
+                                         const gumbel_screen_options *options, gumbel_error *error);
 
 /* Checks that a screen's memory is not NULL, is aligned, and has at least `required` bytes. `data`
  * and `bytes` are the names of the two fields, such as "head.screen.data". */

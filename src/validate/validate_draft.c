@@ -10,29 +10,29 @@
 gumbel_status gumbel_read_draft(gumbel_draft *into, const gumbel_draft *draft, int64_t rows,
                                 gumbel_error *error)
 {
-    int64_t places;
-    GUMBEL_REFUSE_IF(!draft, error, "draft", "draft is NULL");
+    int64_t rows_max;
+    GUMBEL_REFUSE_IF(!draft, error, "draft", "is NULL");
     GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, draft, "draft", error));
     GUMBEL_REFUSE_IF(into->requests < (rows > 0) || into->requests > INT32_MAX, error,
-                     "draft.requests", "requests is %" PRId64 "; it must be in %d..2^31 - 1",
-                     into->requests, rows > 0);
+                     "draft.requests", "is %" PRId64 "; it must be in %d..2^31 - 1", into->requests,
+                     rows > 0);
     GUMBEL_REFUSE_IF(into->max_nodes < 1 || into->max_nodes > GUMBEL_NODES_MAX, error,
-                     "draft.max_nodes", "max_nodes is %d; it must be in 1..%d",
-                     (int)into->max_nodes, GUMBEL_NODES_MAX);
+                     "draft.max_nodes", "is %d; it must be in 1..%d", (int)into->max_nodes,
+                     GUMBEL_NODES_MAX);
     GUMBEL_REFUSE_IF((int)into->rule < 0 || into->rule > GUMBEL_RULE_BLOCK, error, "draft.rule",
-                     "rule is %d; it must be a gumbel_rule", (int)into->rule);
+                     "is %d; it must be a gumbel_rule", (int)into->rule);
     GUMBEL_REFUSE_IF(into->head && into->logits, error, "draft.logits",
                      "head and logits are both set; set the one that the drafts were drawn from");
     GUMBEL_REFUSE_IF(into->rule != GUMBEL_RULE_COUPLED && into->parents, error, "draft.parents",
                      "only GUMBEL_RULE_COUPLED supports trees");
     GUMBEL_REFUSE_IF(rows > INT32_MAX, error, "draft", "the draft has 2^31 rows or more");
-    places = into->requests * into->max_nodes;
-    GUMBEL_REFUSE_IF(!into->offsets && places > rows, error, "draft.offsets",
-                     "without offsets %" PRId64 " requests of %d nodes take %" PRId64
-                     " rows, and there are %" PRId64,
-                     into->requests, (int)into->max_nodes, places, rows);
+    rows_max = into->requests * into->max_nodes;
+    GUMBEL_REFUSE_IF(!into->offsets && rows_max > rows, error, "draft.offsets",
+                     "%" PRId64 " requests of %d nodes take %" PRId64
+                     " rows, but there are %" PRId64 "; set offsets if requests have fewer nodes",
+                     into->requests, (int)into->max_nodes, rows_max, rows);
     GUMBEL_REFUSE_IF(!into->tokens && rows > 0 && into->max_nodes > 1, error, "draft.tokens",
-                     "tokens is NULL");
+                     "is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(into->tokens, sizeof *into->tokens, "draft.tokens", error));
     GUMBEL_FORWARD(
         gumbel_check_aligned(into->offsets, sizeof *into->offsets, "draft.offsets", error));
@@ -52,13 +52,13 @@ gumbel_status gumbel_read_draft(gumbel_draft *into, const gumbel_draft *draft, i
 gumbel_status gumbel_read_verified(gumbel_verified *into, const gumbel_verified *verified,
                                    int64_t requests, gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(!verified, error, "verified", "verified is NULL");
+    GUMBEL_REFUSE_IF(!verified, error, "verified", "is NULL");
     GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, verified, "verified", error));
     const struct {
         const void *data;
         size_t size;
         const char *field;
-    } places[] = {{into->tokens, sizeof *into->tokens, "verified.tokens"},
+    } arrays[] = {{into->tokens, sizeof *into->tokens, "verified.tokens"},
                   {into->emitted, sizeof *into->emitted, "verified.emitted"},
                   {into->accepted, sizeof *into->accepted, "verified.accepted"},
                   {into->path, sizeof *into->path, "verified.path"},
@@ -69,11 +69,11 @@ gumbel_status gumbel_read_verified(gumbel_verified *into, const gumbel_verified 
                   {into->logprobs, sizeof *into->logprobs, "verified.logprobs"},
                   {into->scores, sizeof *into->scores, "verified.scores"},
                   {into->histogram, sizeof *into->histogram, "verified.histogram"}};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        GUMBEL_REFUSE_IF(i < 2 && !places[i].data && requests > 0, error, places[i].field,
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
+        GUMBEL_REFUSE_IF(i < 2 && !arrays[i].data && requests > 0, error, arrays[i].field,
                          "the pointer is NULL");
         GUMBEL_FORWARD(
-            gumbel_check_aligned(places[i].data, places[i].size, places[i].field, error));
+            gumbel_check_aligned(arrays[i].data, arrays[i].size, arrays[i].field, error));
     }
     return GUMBEL_OK;
 }
@@ -134,15 +134,15 @@ static gumbel_status prefix_field(gumbel_status status, gumbel_error *error)
     return status;
 }
 
-/* Whether REJECTION or BLOCK uses noise of this domain. BLOCK puts a row number into the bits
- * above the lowest 8. */
-static int is_domain_of_rules(uint32_t domain)
+/* Returns whether REJECTION or BLOCK draws noise from this domain. BLOCK uses one domain for each
+ * node: the bits above the lowest 8 are the node's number in its chain. */
+static int is_rule_domain(uint32_t domain)
 {
     return (domain & 0xff) == GUMBEL_DOMAIN_ACCEPT || (domain & 0xff) == GUMBEL_DOMAIN_RESIDUAL;
 }
 
-/* Rejects parameters that the target's call sets for the draft, parameters that drafts do not
- * support, and domains whose noise would be used twice. */
+/* Rejects parameters that only the target's call may set, parameters that drafts do not support,
+ * and domains whose noise would be used twice. */
 static gumbel_status check_draft_sampling(const gumbel_sampling *s, const gumbel_problem *target,
                                           gumbel_error *error)
 {
@@ -152,19 +152,19 @@ static gumbel_status check_draft_sampling(const gumbel_sampling *s, const gumbel
     GUMBEL_REFUSE_IF(s->given.data || s->noise, error, "draft.sampling.given",
                      "given and noise must be NULL for a draft");
     GUMBEL_REFUSE_IF(s->num_samples > 1, error, "draft.sampling.num_samples",
-                     "num_samples is %d; it must be 1 for a draft", (int)s->num_samples);
-    GUMBEL_REFUSE_IF(s->domain == target->sampling.domain || is_domain_of_rules(s->domain), error,
+                     "is %d; it must be 1 for a draft", (int)s->num_samples);
+    GUMBEL_REFUSE_IF(s->domain == target->sampling.domain || is_rule_domain(s->domain), error,
                      "draft.sampling.domain",
-                     "domain is %u; the target or the rule uses its noise: choose another domain",
+                     "is %u; the target or the rule uses its noise: choose another domain",
                      (unsigned)s->domain);
-    GUMBEL_REFUSE_IF(is_domain_of_rules(target->sampling.domain), error, "sampling.domain",
-                     "domain is %u; the rule uses its noise: choose another domain",
+    GUMBEL_REFUSE_IF(is_rule_domain(target->sampling.domain), error, "sampling.domain",
+                     "is %u; the rule uses its noise: choose another domain",
                      (unsigned)target->sampling.domain);
     return GUMBEL_OK;
 }
 
 gumbel_status gumbel_read_proposal(gumbel_problem *p, const gumbel_draft *draft,
-                                   const gumbel_problem *target, int64_t rows, int reads,
+                                   const gumbel_problem *target, int64_t rows, int check_values,
                                    gumbel_error *error)
 {
     gumbel_sampling s = {.domain = GUMBEL_DOMAIN_DRAFT};
@@ -183,9 +183,13 @@ gumbel_status gumbel_read_proposal(gumbel_problem *p, const gumbel_draft *draft,
                      "the draft has %" PRId64 " rows, but the target has %" PRId64, p->batch, rows);
     GUMBEL_REFUSE_IF(p->vocab != target->vocab || p->first_token != target->first_token ||
                          p->end_token != target->end_token,
-                     error, field, "the range of tokens is not the target's");
+                     error, field,
+                     "%" PRId64 " vocabulary rows, first_token %" PRId64 " and vocab_size %" PRId64
+                     " must equal the target's %" PRId64 ", %" PRId64 " and %" PRId64,
+                     p->vocab, p->first_token, p->end_token, target->vocab, target->first_token,
+                     target->end_token);
     p->batch = draft->requests;
     GUMBEL_FORWARD(prefix_field(gumbel_read_sampling(p, &s, error), error));
     p->sampling.live_rows = target->sampling.live_rows;
-    return reads ? prefix_field(gumbel_check_host_sampling(p, error), error) : GUMBEL_OK;
+    return check_values ? prefix_field(gumbel_check_host_sampling(p, error), error) : GUMBEL_OK;
 }

@@ -124,11 +124,10 @@ static gumbel_status read_truncation(gumbel_problem *p, gumbel_error *error)
     READ_ROWS(t->top_k, "truncation.top_k");
     READ_ROWS(t->top_p, "truncation.top_p");
     GUMBEL_REFUSE_IF((int)t->order < 0 || t->order > GUMBEL_ORDER_JOINT_TEMPERATURE, error,
-                     "sampling.truncation.order", "order is %d; it must be a gumbel_order",
+                     "sampling.truncation.order", "is %d; it must be a gumbel_order",
                      (int)t->order);
     GUMBEL_REFUSE_IF((int)t->ties < 0 || t->ties > GUMBEL_TIES_EXACT, error,
-                     "sampling.truncation.ties", "ties is %d; it must be a gumbel_ties",
-                     (int)t->ties);
+                     "sampling.truncation.ties", "is %d; it must be a gumbel_ties", (int)t->ties);
     if (t->min_p.data || t->top_k.data || t->top_p.data)
         p->features |= GUMBEL_FEATURE_TRUNCATION;
     return GUMBEL_OK;
@@ -168,9 +167,8 @@ static gumbel_status check_row_range(const gumbel_problem *p, const gumbel_row_f
         if (!(value >= allowed->low && value <= allowed->high)) {
             char field[64];
             snprintf(field, sizeof field, "sampling.%s[%" PRId64 "]", allowed->name, place);
-            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field,
-                               "the value is %s; it must be %s", gumbel_format_float(value).text,
-                               allowed->text);
+            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field, "is %s; it must be %s",
+                               gumbel_format_float(value).text, allowed->text);
         }
     }
     return GUMBEL_OK;
@@ -214,7 +212,7 @@ static gumbel_status check_host_truncation(const gumbel_problem *p, gumbel_error
         if (k < 0) {
             char field[64];
             snprintf(field, sizeof field, "sampling.truncation.top_k[%" PRId64 "]", place);
-            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field, "top_k is %d; it must be >= 0",
+            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field, "is %d; it must be >= 0",
                                (int)k);
         }
     }

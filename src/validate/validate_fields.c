@@ -41,12 +41,12 @@ gumbel_status gumbel_read_rows(const void *data, size_t size, int64_t width, int
         *stride = 0;
         return GUMBEL_OK;
     }
-    GUMBEL_REFUSE_IF(!data, error, of_stride, "stride is %" PRId64 ", and data is NULL", *stride);
+    GUMBEL_REFUSE_IF(!data, error, of_stride, "is %" PRId64 ", and data is NULL", *stride);
     if (*stride == 0)
         *stride = width;
     GUMBEL_REFUSE_IF(*stride < width, error, of_stride,
-                     "stride is %" PRId64 "; it must be 0, GUMBEL_SAME or at least %" PRId64,
-                     *stride, width);
+                     "is %" PRId64 "; it must be 0, GUMBEL_SAME or at least %" PRId64, *stride,
+                     width);
     GUMBEL_REFUSE_IF(__builtin_mul_overflow(rows, *stride, &elements) ||
                          __builtin_mul_overflow(elements, (int64_t)size, &bytes),
                      error, of_stride,
@@ -116,6 +116,6 @@ gumbel_status gumbel_read_tensor(gumbel_tensor *t, const char *name, gumbel_erro
 
 gumbel_status gumbel_check_host_stream(const void *stream, gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(stream, error, "stream", "stream must be NULL on a CPU");
+    GUMBEL_REFUSE_IF(stream, error, "stream", "must be NULL on a CPU");
     return GUMBEL_OK;
 }

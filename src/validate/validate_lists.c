@@ -54,16 +54,16 @@ gumbel_status gumbel_read_history(gumbel_history *into, const gumbel_history *hi
     GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, history, name, error));
 #define FIELD(member) (snprintf(field, sizeof field, "%s.%s", name, member), field)
     GUMBEL_REFUSE_IF(into->vocab_size < 1 || into->vocab_size > TOKENS_END, error,
-                     FIELD("vocab_size"), "vocab_size is %" PRId64 "; it must be in 1..2^31",
+                     FIELD("vocab_size"), "is %" PRId64 "; it must be in 1..2^31",
                      into->vocab_size);
     GUMBEL_REFUSE_IF(__builtin_mul_overflow(batch, into->vocab_size, &counts) ||
                          counts > INT64_MAX / (int64_t)sizeof(uint32_t),
                      error, FIELD("vocab_size"),
                      "[%" PRId64 ", %" PRId64 "] is larger than any memory", batch,
                      into->vocab_size);
-    GUMBEL_REFUSE_IF(!into->prompt, error, FIELD("prompt"), "prompt is NULL");
-    GUMBEL_REFUSE_IF(!into->output, error, FIELD("output"), "output is NULL");
-    GUMBEL_REFUSE_IF(!into->counts, error, FIELD("counts"), "counts is NULL");
+    GUMBEL_REFUSE_IF(!into->prompt, error, FIELD("prompt"), "is NULL");
+    GUMBEL_REFUSE_IF(!into->output, error, FIELD("output"), "is NULL");
+    GUMBEL_REFUSE_IF(!into->counts, error, FIELD("counts"), "is NULL");
     GUMBEL_FORWARD(
         gumbel_check_aligned(into->prompt, sizeof *into->prompt, FIELD("prompt"), error));
     GUMBEL_FORWARD(
@@ -71,8 +71,8 @@ gumbel_status gumbel_read_history(gumbel_history *into, const gumbel_history *hi
     if (into->count_bits == 0)
         into->count_bits = 16;
     GUMBEL_REFUSE_IF(into->count_bits != 16 && into->count_bits != 32, error, FIELD("count_bits"),
-                     "count_bits is %d; it must be 16 or 32", (int)into->count_bits);
-    GUMBEL_REFUSE_IF(into->reserved, error, FIELD("reserved"), "reserved is not 0");
+                     "is %d; it must be 16 or 32", (int)into->count_bits);
+    GUMBEL_REFUSE_IF(into->reserved, error, FIELD("reserved"), "is not 0");
     GUMBEL_FORWARD(
         gumbel_check_aligned(into->counts, (size_t)into->count_bits / 8, FIELD("counts"), error));
 #undef FIELD

@@ -2,17 +2,36 @@
 #include "validate/validate.h"
 
 #include "core/fail.h"
+#include "validate/validate_fields.h"
 
 #include <inttypes.h>
+
+gumbel_status gumbel_read_screen_options(gumbel_screen_options *into,
+                                         const gumbel_screen_options *options, gumbel_error *error)
+{
+    *into = (gumbel_screen_options){.struct_size = sizeof *into};
+    if (!options)
+        return GUMBEL_OK;
+    GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, options, "options", error));
+    GUMBEL_REFUSE_IF(into->certificate != GUMBEL_SCREEN_PROBABLE &&
+                         into->certificate != GUMBEL_SCREEN_CERTAIN,
+                     error, "options.certificate",
+                     "%d is no certificate; it must be GUMBEL_SCREEN_PROBABLE or "
+                     "GUMBEL_SCREEN_CERTAIN",
+                     (int)into->certificate);
+    GUMBEL_REFUSE_IF(into->reserved != 0, error, "options.reserved", "%d was given; it must be 0",
+                     (int)into->reserved);
+    return GUMBEL_OK;
+}
 
 gumbel_status gumbel_check_screen_memory(const gumbel_screen *screen, size_t required,
                                          const char *data, const char *bytes, gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(!screen->data, error, data, "data is NULL");
+    GUMBEL_REFUSE_IF(!screen->data, error, data, "is NULL");
     GUMBEL_REFUSE_IF((uintptr_t)screen->data % GUMBEL_WORKSPACE_ALIGNMENT != 0, error, data,
-                     "data is not aligned to %d bytes", GUMBEL_WORKSPACE_ALIGNMENT);
+                     "is not aligned to %d bytes", GUMBEL_WORKSPACE_ALIGNMENT);
     GUMBEL_REFUSE_IF(screen->bytes < required, error, bytes,
-                     "bytes is %zu; it must be at least gumbel_screen_size(), %zu", screen->bytes,
+                     "is %zu; it must be at least gumbel_screen_size(), %zu", screen->bytes,
                      required);
     return GUMBEL_OK;
 }

@@ -104,17 +104,25 @@ static inline void free_generated_head(generated_head *head)
     free((void *)(uintptr_t)head->hidden.data);
 }
 
-/* The screen of weights, on the heap. */
-static inline gumbel_screen make_screen(gumbel_device *device, const gumbel_tensor *weight)
+/* The screen of weights, on the heap, with dither from a fixed seed. */
+static inline gumbel_screen make_screen_as(gumbel_device *device, const gumbel_tensor *weight,
+                                           gumbel_screen_certificate certificate)
 {
+    static const uint64_t seed = 7;
+    const gumbel_screen_options options = {sizeof options, certificate, 0, &seed};
     gumbel_screen screen;
     gumbel_error error;
     if (gumbel_screen_size(device, weight, &screen.bytes, &error))
         die("%s: %s", error.field, error.message);
     screen.data = aligned_alloc(GUMBEL_WORKSPACE_ALIGNMENT, screen.bytes);
-    if (!screen.data || gumbel_screen_prepare(device, NULL, weight, &screen, &error))
+    if (!screen.data || gumbel_screen_prepare(device, NULL, weight, &options, &screen, &error))
         die("%s: %s", error.field, error.message);
     return screen;
+}
+
+static inline gumbel_screen make_screen(gumbel_device *device, const gumbel_tensor *weight)
+{
+    return make_screen_as(device, weight, GUMBEL_SCREEN_PROBABLE);
 }
 
 #endif

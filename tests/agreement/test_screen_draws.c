@@ -367,20 +367,21 @@ static void sizes_are_checked(void **state)
     assert_int_equal(gumbel_screen_size(*state, &weight, &bytes, &error), GUMBEL_OK);
     assert_true(bytes <= sizeof room);
     const gumbel_screen screen = {room, bytes}, small = {room, bytes - 1}, odd = {room + 4, bytes};
-    assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, NULL, &error),
+    assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, NULL, NULL, &error),
                      GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "screen");
-    assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, &small, &error),
+    assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, NULL, &small, &error),
                      GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "screen.bytes");
-    assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, &odd, &error),
+    assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, NULL, &odd, &error),
                      GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "screen.data");
-    assert_int_equal(gumbel_screen_prepare(*state, room, &weight, &screen, &error),
+    assert_int_equal(gumbel_screen_prepare(*state, room, &weight, NULL, &screen, &error),
                      GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "stream");
     memset(room, 0x5a, sizeof room);
-    assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, &screen, &error), GUMBEL_OK);
+    assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, NULL, &screen, &error),
+                     GUMBEL_OK);
     for (size_t i = bytes; i < sizeof room; i++)
         assert_int_equal(room[i], 0x5a);
     assert_int_equal(gumbel_screen_verify(*state, NULL, &weight, &screen, &error), GUMBEL_OK);

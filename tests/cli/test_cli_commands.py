@@ -177,6 +177,7 @@ class Bench(Case):
         for result in found["results"]:
             self.assertEqual(result["logits_bytes"], 4 * 641 * result["batch"])
             self.assertGreater(result["workspace_bytes"], 0)
+            self.assertTrue(result["served_by"])
             self.assertEqual(result["ways"]["product"]["vs_product"], 1)
             for name, way in result["ways"].items():
                 self.assertTrue(0 < way["p10_us"] <= way["median_us"] <= way["p90_us"], way)

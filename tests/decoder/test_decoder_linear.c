@@ -61,7 +61,7 @@ static void check_product(pool *p, gumbel_dtype dtype, int64_t rows, int64_t col
     float *x = malloc((size_t)(n * cols) * sizeof *x);
     float *out = malloc((size_t)(n * rows) * sizeof *out);
     float *single = malloc((size_t)rows * sizeof *single);
-    float *scratch = malloc(linear_scratch(p, cols, n) * sizeof *scratch);
+    float *scratch = malloc(linear_count_scratch(p, cols, n) * sizeof *scratch);
     uint32_t seed = 99;
     for (int64_t i = 0; i < n * cols; i++) {
         x[i] = next_value(&seed);
@@ -166,7 +166,7 @@ static void attention_is_a_weighted_mean(void **state)
                                          .stride = STRIDE,
                                          .count = count,
                                          .head_dim = DIM,
-                                         .moved = count,
+                                         .tree_begin = count,
                                          .out = out});
         for (int i = 0; i < DIM; i++) {
             assert_true(fabs(out[i] - sum[i] / mass) < 1e-5);

@@ -58,8 +58,8 @@ static void check_decode(const tokenizer *t, const token_list *ids, const char *
     size_t done = 0;
     for (size_t i = 0; i <= ids->count; i++) {
         token_text piece;
-        int result = i < ids->count ? tokenizer_stream(t, &stream, ids->ids[i], false, &piece)
-                                    : tokenizer_stream_end(&stream, &piece);
+        int result = i < ids->count ? tokenizer_decode_next(t, &stream, ids->ids[i], false, &piece)
+                                    : tokenizer_decode_end(&stream, &piece);
         assert_int_equal(result, 0);
         assert_true(done + piece.size <= whole.size);
         assert_memory_equal(piece.bytes, whole.bytes + done, piece.size);

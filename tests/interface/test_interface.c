@@ -419,11 +419,11 @@ static void explanations_reject_invalid_values(void **state)
         float value;
         const char *message;
     } cases[] = {
-        {1.0000001f, "the value is 1.0000001; it must be in (0, 1]"},
-        {2.0f, "the value is 2; it must be in (0, 1]"},
-        {-0.1f, "the value is -0.1; it must be in (0, 1]"},
-        {1234567.5f, "the value is 1234567.5; it must be in (0, 1]"},
-        {INFINITY, "the value is inf; it must be in (0, 1]"},
+        {1.0000001f, "is 1.0000001; it must be in (0, 1]"},
+        {2.0f, "is 2; it must be in (0, 1]"},
+        {-0.1f, "is -0.1; it must be in (0, 1]"},
+        {1234567.5f, "is 1234567.5; it must be in (0, 1]"},
+        {INFINITY, "is inf; it must be in (0, 1]"},
     };
     const float values[4] = {0};
     const gumbel_logits logits = {.struct_size = sizeof logits,

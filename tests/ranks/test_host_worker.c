@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Host collectives, without a GPU. The worker of a rank serves many requested gathers. A failure is
- * an error on all ranks and ends the workers; if one rank cannot run a worker, no rank runs one.
- * Calls that time out are abandoned, and free their argument when they end.
+ * an error on all ranks, with the transport's reason, and ends the workers; if one rank cannot run
+ * a worker, no rank runs one. Calls that time out are abandoned, and free their argument later.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "ranks/group.h"
@@ -22,6 +22,8 @@
 #include <cmocka.h>
 
 enum { WORDS = 1000, TURNS = 50 };
+
+#define REFUSAL "the link is down"
 
 typedef struct rank_member {
     gumbel_transport called, beside;
@@ -48,8 +50,10 @@ static int gather_blocking(void *context, void *stream, const void *send, void *
 {
     const rank_member *m = context;
     const gumbel_transport *t = &m->beside;
-    if (__atomic_load_n(&m->refuses, __ATOMIC_ACQUIRE))
+    if (__atomic_load_n(&m->refuses, __ATOMIC_ACQUIRE)) {
+        snprintf(why, GUMBEL_WHY_BYTES, "%s", REFUSAL);
         return 1;
+    }
     return t->all_gather(t->context, stream, send, receive, bytes, timeout_ms, why);
 }
 
@@ -103,7 +107,7 @@ static int request_repeatedly(gumbel_group *group, const shared_collectives *c, 
     return wrong;
 }
 
-/* Requests a gather that fails on one rank. */
+/* Requests a gather that fails on one rank at once, and on the others by their time limit. */
 static int request_refused_gather(gumbel_group *group, rank_member *member, int refuses)
 {
     uint32_t word = 0, all[4];
@@ -112,6 +116,9 @@ static int request_refused_gather(gumbel_group *group, rank_member *member, int 
     __atomic_store_n(&member->refuses, refuses, __ATOMIC_RELEASE);
     int wrong = request_gather(group->worker.device, &word, all, sizeof word) == 0;
     wrong += ranks_check_host_worker(group, &error) != GUMBEL_ERROR_GROUP || !group->broken;
+    /* The first rank whose limit passes ends the exchange of the others. */
+    const char *reason = refuses ? "failed: " REFUSAL : "a thread did not call";
+    wrong += !strstr(error.message, reason);
     return wrong;
 }
 
@@ -133,7 +140,7 @@ static void run_rank(void *argument, int32_t rank)
     group.transport.context = &member;
     group.transport.blocking_all_gather = rank == c->cannot ? NULL : gather_blocking;
     int wrong = ranks_start_host_worker(&group, &error) != GUMBEL_OK;
-    wrong += group.worker.runs != (c->cannot < 0);
+    wrong += group.worker.has_thread != (c->cannot < 0);
     if (!wrong && c->cannot < 0) {
         wrong += request_repeatedly(&group, c, rank);
         wrong += ranks_check_host_worker(&group, &error) != GUMBEL_OK;
@@ -169,6 +176,34 @@ static void failures_reach_all_ranks(void **state)
     (void)state;
     for (int32_t ranks = 1; ranks <= 4; ranks++)
         run_ranks(ranks, ranks - 1, -1);
+}
+
+/* Returns the message for a request that the GPU or the worker has marked as failed. */
+static gumbel_error message_of_failure(int by_worker, int64_t elapsed_ms, const char *why)
+{
+    gumbel_host_collective request = {.failed = 1};
+    gumbel_group group = {.timeout_ms = 300};
+    gumbel_error error = {"", ""};
+    group.worker = (ranks_host_worker){
+        .host = &request, .has_thread = 1, .failed = (uint32_t)by_worker, .elapsed_ms = elapsed_ms};
+    snprintf(group.worker.why, sizeof group.worker.why, "%s", why);
+    assert_int_equal(ranks_check_host_worker(&group, &error), GUMBEL_ERROR_GROUP);
+    assert_true(group.broken);
+    return error;
+}
+
+static void messages_name_the_reason_and_a_passed_limit(void **state)
+{
+    (void)state;
+    assert_string_equal(message_of_failure(1, 2, REFUSAL).message, "an exchange failed: " REFUSAL);
+    assert_string_equal(message_of_failure(1, 300, REFUSAL).message,
+                        "an exchange failed within 300 ms: " REFUSAL);
+    assert_string_equal(message_of_failure(1, 2, "").message,
+                        "an exchange failed: the transport gives no reason");
+    assert_string_equal(message_of_failure(1, 301, "").message,
+                        "an exchange failed within 300 ms: a rank does not answer");
+    assert_string_equal(message_of_failure(0, 0, "").message,
+                        "an exchange failed within 300 ms: a rank does not answer");
 }
 
 static void workers_run_on_all_ranks_or_none(void **state)
@@ -223,6 +258,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gathered_words_arrive),
         cmocka_unit_test(failures_reach_all_ranks),
+        cmocka_unit_test(messages_name_the_reason_and_a_passed_limit),
         cmocka_unit_test(workers_run_on_all_ranks_or_none),
         cmocka_unit_test(timed_out_work_is_abandoned),
     };

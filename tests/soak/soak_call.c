@@ -85,7 +85,7 @@ static gumbel_screen make_screen(gumbel_head *head)
     if (gumbel_screen_size(gpu, &head->weight, &screen.bytes, &error) != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
     screen.data = gpu_make(screen.bytes);
-    if (gumbel_screen_prepare(gpu, NULL, &head->weight, &screen, &error) != GUMBEL_OK)
+    if (gumbel_screen_prepare(gpu, NULL, &head->weight, NULL, &screen, &error) != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
     GPU(cuStreamSynchronize, NULL);
     head->screen = screen;

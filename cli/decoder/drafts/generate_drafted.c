@@ -151,8 +151,8 @@ static int describe_drafter(const text *t, const cycle *c, drafter_rows *by, gum
         return 0;
     }
     float *own = t->logits + (int64_t)t->most * decoder_head(t->d).rows;
-    if (decoder_logits(t->d, t->hidden, n, t->logits, t->error) != 0 ||
-        decoder_logits(model, drafter_hidden(t->drafter), n, own, t->error) != 0) {
+    if (decoder_compute_logits(t->d, t->hidden, n, t->logits, t->error) != 0 ||
+        decoder_compute_logits(model, drafter_hidden(t->drafter), n, own, t->error) != 0) {
         return -1;
     }
     by->target = text_draws_logits(t->d, t->logits, n);

@@ -19,7 +19,7 @@ int text_draws_new(text_draws *draws, gumbel_device *device, const generate_opti
     if (group_request_new(&draws->request, device, options, vocab, 1, error) != 0) {
         return -1;
     }
-    draws->transforms = group_request_rows(&draws->request, 0, &draws->history);
+    draws->transforms = group_request_get_transforms(&draws->request, 0, &draws->history);
     return 0;
 }
 

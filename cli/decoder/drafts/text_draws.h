@@ -50,8 +50,8 @@ void text_draws_free(text_draws *draws);
 /* Copies the token counts of `from`, which has the same vocabulary. */
 void text_draws_copy_history(text_draws *to, const text_draws *from);
 
-/* The head of a decoder with `rows` hidden states, and logits of decoder_logits(); limited to the
- * tokens of its tokenizer. */
+/* The head of a decoder with `rows` hidden states, and logits of decoder_compute_logits(); limited
+ * to the tokens of its tokenizer. */
 gumbel_head text_draws_head(const decoder *d, const float *hidden, int32_t rows);
 
 /* text_draws_head() with a screen of the head, or without one if its data is NULL. */

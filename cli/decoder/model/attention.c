@@ -27,7 +27,7 @@ LANES_INLINE float dot_product(const float *a, const float *b, int32_t size)
 /* The row of position j. */
 LANES_INLINE int64_t find_row(const attention_query *q, int32_t j)
 {
-    return (j < q->moved ? j : q->rows[j - q->moved]) * q->stride;
+    return (j < q->tree_begin ? j : q->tree_rows[j - q->tree_begin]) * q->stride;
 }
 
 LANES_INLINE void attention_run_body(const attention_query *q, int registers)

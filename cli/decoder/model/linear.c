@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decode (one row of x) multiplies 16-bit weights as it reads them: the speed is that of the
- * memory. Prefill widens four rows of weights into scratch that stays in the cache, and multiplies
- * them with four rows of x at a time where there are 32 registers, so that a load serves four
- * products; elsewhere with one. Both sum in the order of
- * lanes.h over packed rows, so that the bits do not depend on the path.
+ * Decode (one row of x) multiplies 16-bit weights in place, at the speed of the memory. Prefill
+ * first widens four rows of weights into scratch, which stays in the cache, and multiplies each by
+ * four rows of x at a time with 32 vector registers (each load then serves four products), by one
+ * row with fewer. Both methods sum packed rows in the order of lanes.h, so that the bits do not
+ * depend on the method.
  *
- * Packed: of each 32 elements the 16 even ones, then the 16 odd ones; the last 32 are padded with
- * zeros. 16-bit weights load into 32-bit lanes in this order without a shuffle.
+ * A packed row holds, of each 32 elements, the 16 even ones, then the 16 odd ones, and is padded
+ * with zeros to a multiple of 32. 16-bit weights load into 32-bit lanes in this order without a
+ * shuffle.
  */
 #include "decoder/model/linear.h"
 
@@ -15,11 +16,11 @@
 
 #include "decoder/model/lanes.h"
 
-#define BLOCK 4
-#define PACK  (2 * LANES)
+#define BLOCK 4           /* rows of weights, or of x, multiplied together */
+#define PACK  (2 * LANES) /* elements that are reordered together */
 /* More tiles than threads, to balance the load. */
 #define TILES_PER_THREAD 4
-/* For fewer products, waking threads costs more than it saves. */
+/* For fewer multiplications, waking threads costs more time than it saves. */
 #define SERIAL_PRODUCTS (1 << 16)
 
 typedef struct linear_call {
@@ -29,29 +30,29 @@ typedef struct linear_call {
     const float *x; /* [n, padded], packed */
     int32_t n;
     int64_t cols;
-    int64_t padded;
+    int64_t padded; /* cols, rounded up to a multiple of PACK */
     float *scratch; /* [tiles, BLOCK, padded] */
 } linear_call;
 
-/* Rows [first, last) of one output. */
-typedef struct linear_part {
+/* Rows [first, last) of one output, which one thread computes. */
+typedef struct row_range {
     const linear_call *call;
     const gumbel_tensor *weight;
     int64_t first;
     int64_t last;
     float *out;
     float *scratch; /* [BLOCK, padded] */
-} linear_part;
+} row_range;
 
-static int64_t padded_size(int64_t cols) { return (cols + PACK - 1) / PACK * PACK; }
+static int64_t pad_cols(int64_t cols) { return (cols + PACK - 1) / PACK * PACK; }
 
-static const void *weight_row(const gumbel_tensor *weight, int64_t row)
+static const void *get_weight_row(const gumbel_tensor *weight, int64_t row)
 {
     int64_t size = weight->dtype == GUMBEL_FLOAT32 ? 4 : 2;
     return (const char *)weight->data + row * weight->cols * size;
 }
 
-/* Loads the even and the odd of up to 32 16-bit elements; zeros from `count` on. */
+/* Loads the even and the odd elements of `count` <= 32 16-bit elements; zeros from `count` on. */
 LANES_INLINE void load_halves(const uint16_t *row, int64_t count, gumbel_dtype dtype, lanes *even,
                               lanes *odd)
 {
@@ -86,7 +87,7 @@ LANES_INLINE void pack_halves(const uint16_t *row, int64_t cols, gumbel_dtype dt
 }
 
 /* out[i * stride + r] = dot(w[r], x[i]), all packed. `rows` and `inputs`, up to BLOCK, are
- * constants where this is inlined, so that `sum` is in registers. */
+ * constants in each inlined copy, so that `sum` stays in registers. */
 LANES_INLINE void multiply_packed(const float *w, int rows, const float *x, int inputs,
                                   int64_t padded, float *out, int64_t stride)
 {
@@ -137,12 +138,12 @@ LANES_INLINE void multiply_halves(const uint16_t *w, int64_t cols, gumbel_dtype 
                                   const float *x, float *out)
 {
     lanes sum[BLOCK] = {0};
-    int64_t whole = cols - cols % PACK;
-    for (int64_t at = 0; at < whole; at += PACK) {
+    int64_t full_packs = cols - cols % PACK;
+    for (int64_t at = 0; at < full_packs; at += PACK) {
         multiply_step(w + at, cols, dtype, rows, x + at, PACK, sum);
     }
-    if (whole < cols) {
-        multiply_step(w + whole, cols, dtype, rows, x + whole, cols - whole, sum);
+    if (full_packs < cols) {
+        multiply_step(w + full_packs, cols, dtype, rows, x + full_packs, cols - full_packs, sum);
     }
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++) {
@@ -150,77 +151,79 @@ LANES_INLINE void multiply_halves(const uint16_t *w, int64_t cols, gumbel_dtype 
     }
 }
 
-LANES_INLINE void direct_part(const linear_part *part, gumbel_dtype dtype)
+/* Multiplies 16-bit rows in place by one row of x. */
+LANES_INLINE void multiply_rows_in_place(const row_range *range, gumbel_dtype dtype)
 {
-    int64_t cols = part->weight->cols;
-    int64_t row = part->first;
-    for (; row + BLOCK <= part->last; row += BLOCK) {
-        multiply_halves(weight_row(part->weight, row), cols, dtype, BLOCK, part->call->x,
-                        part->out + row);
+    int64_t cols = range->weight->cols;
+    int64_t row = range->first;
+    for (; row + BLOCK <= range->last; row += BLOCK) {
+        multiply_halves(get_weight_row(range->weight, row), cols, dtype, BLOCK, range->call->x,
+                        range->out + row);
     }
-    for (; row < part->last; row++) {
-        multiply_halves(weight_row(part->weight, row), cols, dtype, 1, part->call->x,
-                        part->out + row);
+    for (; row < range->last; row++) {
+        multiply_halves(get_weight_row(range->weight, row), cols, dtype, 1, range->call->x,
+                        range->out + row);
     }
 }
 
-/* Multiplies `rows` packed rows in scratch with all of x, by as many as registers allow. */
-LANES_INLINE void multiply_all(const linear_part *part, int rows, int registers, float *out)
+/* Multiplies `rows` packed rows in scratch by all rows of x, BLOCK or one of them at a time. */
+LANES_INLINE void multiply_scratch_rows(const row_range *range, int rows, int registers, float *out)
 {
-    const linear_call *call = part->call;
-    int64_t stride = part->weight->rows;
+    const linear_call *call = range->call;
+    int64_t stride = range->weight->rows;
     int32_t i = 0;
     for (; registers >= 32 && i + BLOCK <= call->n; i += BLOCK) {
-        multiply_packed(part->scratch, rows, call->x + i * call->padded, BLOCK, call->padded,
+        multiply_packed(range->scratch, rows, call->x + i * call->padded, BLOCK, call->padded,
                         out + i * stride, stride);
     }
     for (; i < call->n; i++) {
-        multiply_packed(part->scratch, rows, call->x + i * call->padded, 1, call->padded,
+        multiply_packed(range->scratch, rows, call->x + i * call->padded, 1, call->padded,
                         out + i * stride, stride);
     }
 }
 
-LANES_INLINE void packed_part(const linear_part *part, int registers)
+/* Packs rows into scratch, BLOCK at a time, and multiplies them by all rows of x. */
+LANES_INLINE void pack_and_multiply_rows(const row_range *range, int registers)
 {
-    const gumbel_tensor *weight = part->weight;
-    for (int64_t row = part->first; row < part->last; row += BLOCK) {
-        int64_t count = part->last - row < BLOCK ? part->last - row : BLOCK;
+    const gumbel_tensor *weight = range->weight;
+    for (int64_t row = range->first; row < range->last; row += BLOCK) {
+        int64_t count = range->last - row < BLOCK ? range->last - row : BLOCK;
         for (int64_t r = 0; r < count; r++) {
-            const void *from = weight_row(weight, row + r);
-            float *to = part->scratch + r * part->call->padded;
+            const void *elements = get_weight_row(weight, row + r);
+            float *packed = range->scratch + r * range->call->padded;
             if (weight->dtype == GUMBEL_BFLOAT16) {
-                pack_halves(from, weight->cols, GUMBEL_BFLOAT16, to);
+                pack_halves(elements, weight->cols, GUMBEL_BFLOAT16, packed);
             } else if (weight->dtype == GUMBEL_FLOAT16) {
-                pack_halves(from, weight->cols, GUMBEL_FLOAT16, to);
+                pack_halves(elements, weight->cols, GUMBEL_FLOAT16, packed);
             } else {
-                pack_floats(from, weight->cols, to);
+                pack_floats(elements, weight->cols, packed);
             }
         }
         if (count == BLOCK) {
-            multiply_all(part, BLOCK, registers, part->out + row);
+            multiply_scratch_rows(range, BLOCK, registers, range->out + row);
         } else {
             /* The last rows of a matrix: scratch rows from `count` on are unused. */
             for (int64_t r = 0; r < count; r++) {
-                linear_part one = *part;
-                one.scratch += r * part->call->padded;
-                multiply_all(&one, 1, registers, part->out + row + r);
+                row_range one = *range;
+                one.scratch += r * range->call->padded;
+                multiply_scratch_rows(&one, 1, registers, range->out + row + r);
             }
         }
     }
 }
 
-LANES_INLINE void linear_rows_body(const linear_part *part, int registers)
+LANES_INLINE void multiply_row_range_body(const row_range *range, int registers)
 {
-    if (part->call->n == 1 && part->weight->dtype == GUMBEL_BFLOAT16) {
-        direct_part(part, GUMBEL_BFLOAT16);
-    } else if (part->call->n == 1 && part->weight->dtype == GUMBEL_FLOAT16) {
-        direct_part(part, GUMBEL_FLOAT16);
+    if (range->call->n == 1 && range->weight->dtype == GUMBEL_BFLOAT16) {
+        multiply_rows_in_place(range, GUMBEL_BFLOAT16);
+    } else if (range->call->n == 1 && range->weight->dtype == GUMBEL_FLOAT16) {
+        multiply_rows_in_place(range, GUMBEL_FLOAT16);
     } else {
-        packed_part(part, registers);
+        pack_and_multiply_rows(range, registers);
     }
 }
 
-LANES_DISPATCH(linear_rows, linear_part)
+LANES_DISPATCH(multiply_row_range, row_range)
 
 /* Multiplies tile `index`: a range of rows of every output. */
 static void multiply_tile(void *argument, int32_t index)
@@ -231,27 +234,27 @@ static void multiply_tile(void *argument, int32_t index)
         int64_t blocks = (weight->rows + BLOCK - 1) / BLOCK;
         int64_t first = blocks * index / call->tiles * BLOCK;
         int64_t last = blocks * (index + 1) / call->tiles * BLOCK;
-        linear_part part = {.call = call,
-                            .weight = weight,
-                            .first = first,
-                            .last = last < weight->rows ? last : weight->rows,
-                            .out = call->outputs[o].out,
-                            .scratch = call->scratch + index * BLOCK * call->padded};
-        linear_rows(&part);
+        row_range range = {.call = call,
+                           .weight = weight,
+                           .first = first,
+                           .last = last < weight->rows ? last : weight->rows,
+                           .out = call->outputs[o].out,
+                           .scratch = call->scratch + index * BLOCK * call->padded};
+        multiply_row_range(&range);
     }
 }
 
-size_t linear_scratch(const pool *p, int64_t cols, int32_t n)
+size_t linear_count_scratch(const pool *p, int64_t cols, int32_t n)
 {
     size_t rows = (size_t)pool_threads(p) * TILES_PER_THREAD * BLOCK + (size_t)n;
-    return rows * (size_t)padded_size(cols);
+    return rows * (size_t)pad_cols(cols);
 }
 
 void linear_multiply(pool *p, const linear_output *outputs, int32_t count, const float *x,
                      int32_t n, float *scratch)
 {
     int64_t cols = outputs[0].weight->cols;
-    int64_t padded = padded_size(cols);
+    int64_t padded = pad_cols(cols);
     int64_t rows = 0;
     for (int32_t o = 0; o < count; o++) {
         rows += outputs[o].weight->rows;

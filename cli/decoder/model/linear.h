@@ -11,7 +11,7 @@
 #include "decoder/pool.h"
 #include "gumbel/gumbel.h"
 
-/* Largest number of weights that one call multiplies with the same input. */
+/* Largest number of weight matrices that one call multiplies by the same input. */
 #define LINEAR_MAX_OUTPUTS 3
 
 typedef struct linear_output {
@@ -19,15 +19,14 @@ typedef struct linear_output {
     float *out;                  /* [n, rows] */
 } linear_output;
 
-/* Floats of scratch of linear_multiply() for up to `cols` columns and `n` rows of x. */
-size_t linear_scratch(const pool *p, int64_t cols, int32_t n);
+/* Returns the floats of scratch of linear_multiply(), for `cols` columns and `n` rows of x. */
+size_t linear_count_scratch(const pool *p, int64_t cols, int32_t n);
 
-/* linear_multiply(): out[i, r] = dot(weight[r], x[i]) for each output. An element
- * depends on its row of weights and its row of x only, not on n, the threads or the other outputs.
+/* linear_multiply(): out[i, r] = dot(weight[r], x[i]) for each output. The bits of an element
+ * depend on its row of weights and its row of x only, not on n, the threads or the other outputs.
  *  x        [n, cols]
  *  count    1..LINEAR_MAX_OUTPUTS; all weights have the same cols
- *  scratch  [linear_scratch()]
- *  out and scratch overlap no other argument */
+ *  scratch  [linear_count_scratch()]; out and scratch overlap no other argument */
 void linear_multiply(pool *p, const linear_output *outputs, int32_t count, const float *x,
                      int32_t n, float *scratch);
 

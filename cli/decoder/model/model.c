@@ -80,7 +80,7 @@ static int bind_layer(const binding *b, model_layer *layer)
         bind_matrix(b, "self_attn.q_proj", 2, h, d, &layer->query) != 0 ||
         bind_matrix(b, "self_attn.k_proj", 2, k, d, &layer->key) != 0 ||
         bind_matrix(b, "self_attn.v_proj", 2, k, d, &layer->value) != 0 ||
-        bind_matrix(b, "self_attn.o_proj", 2, d, h, &layer->merge) != 0 ||
+        bind_matrix(b, "self_attn.o_proj", 2, d, h, &layer->output) != 0 ||
         bind_vector(b, "post_attention_layernorm", d, &layer->mlp_norm) != 0 ||
         bind_matrix(b, "mlp.gate_proj", 2, inner, d, &layer->gate) != 0 ||
         bind_matrix(b, "mlp.up_proj", 2, inner, d, &layer->up) != 0 ||
@@ -106,7 +106,7 @@ static int bind_all(model *m, decoder_error *error)
     }
     if (bind_matrix(&b, "model.embed_tokens", 2, c->vocab_size, c->hidden_size, &m->embedding) !=
             0 ||
-        bind_vector(&b, "model.norm", c->hidden_size, &m->norm) != 0) {
+        bind_vector(&b, "model.norm", c->hidden_size, &m->final_norm) != 0) {
         return -1;
     }
     m->head = m->embedding;
@@ -141,7 +141,7 @@ void model_close(model *m)
         free(m->layers[i].mlp_norm);
     }
     free(m->layers);
-    free(m->norm);
+    free(m->final_norm);
     checkpoint_close(m->weights);
     *m = (model){0};
 }

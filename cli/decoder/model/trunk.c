@@ -58,7 +58,7 @@ static size_t carve_arrays(trunk *t)
     t->frequencies = t->memory ? t->memory + used : NULL;
     used += (size_t)c->head_dim / 2;
     t->scratch = t->memory ? t->memory + used : NULL;
-    return used + linear_scratch(t->pool, widest, TRUNK_MAX_ROWS);
+    return used + linear_count_scratch(t->pool, widest, TRUNK_MAX_ROWS);
 }
 
 int trunk_new(const model *m, pool *p, trunk **result, decoder_error *error)
@@ -142,10 +142,10 @@ static void place_heads(const trunk *t, int32_t row, float *heads, int32_t count
     }
 }
 
-/* The offset of a place of the cache in this layer. */
-static size_t find_cache_offset(const trunk *t, const trunk_cache *cache, int32_t place)
+/* Returns the offset of a row of the cache in this layer. */
+static size_t find_cache_offset(const trunk *t, const trunk_cache *cache, int32_t cache_row)
 {
-    return ((size_t)t->layer * (size_t)cache->capacity + (size_t)place) * (size_t)t->kv_size;
+    return ((size_t)t->layer * (size_t)cache->capacity + (size_t)cache_row) * (size_t)t->kv_size;
 }
 
 static void store_row(void *argument, int32_t row)
@@ -157,7 +157,7 @@ static void store_row(void *argument, int32_t row)
     float *key = t->key + row * t->kv_size;
     place_heads(t, row, t->query + row * t->query_size, c->heads, layer->query_norm);
     place_heads(t, row, key, c->kv_heads, layer->key_norm);
-    size_t at = find_cache_offset(t, r->cache, r->place);
+    size_t at = find_cache_offset(t, r->cache, r->cache_row);
     memcpy(r->cache->keys + at, key, (size_t)t->kv_size * sizeof *key);
     memcpy(r->cache->values + at, t->value + row * t->kv_size, (size_t)t->kv_size * sizeof *key);
 }
@@ -177,8 +177,8 @@ static void attend_head(void *argument, int32_t item)
                          .values = r->cache->values + at,
                          .stride = t->kv_size,
                          .count = r->position + 1,
-                         .moved = r->moved,
-                         .rows = r->places,
+                         .tree_begin = r->tree_begin,
+                         .tree_rows = r->tree_rows,
                          .head_dim = c->head_dim,
                          .out = t->mixed + own};
     attention_mix(&q);
@@ -216,7 +216,7 @@ static void run_layer(trunk *t)
     linear_multiply(t->pool, attention_in, 3, t->normed, t->count, t->scratch);
     pool_run(t->pool, t->count, store_row, t);
     pool_run(t->pool, t->count * t->m->config.heads, attend_head, t);
-    add_product(t, &layer->merge, t->mixed);
+    add_product(t, &layer->output, t->mixed);
     norm_rows(t, layer->mlp_norm);
     linear_output mlp_in[] = {{&layer->gate, t->gate}, {&layer->up, t->up}};
     linear_multiply(t->pool, mlp_in, 2, t->normed, t->count, t->scratch);
@@ -241,7 +241,7 @@ void trunk_run(trunk *t, const trunk_row *rows, int32_t count)
     }
     for (int32_t row = 0; row < count; row++) {
         if (rows[row].hidden) {
-            rms_norm(t->x + row * d, m->norm, d, m->config.rms_norm_eps, rows[row].hidden);
+            rms_norm(t->x + row * d, m->final_norm, d, m->config.rms_norm_eps, rows[row].hidden);
         }
     }
 }

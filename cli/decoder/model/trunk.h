@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The trunk: token ids in, hidden states after the final norm out, keys and values into caches.
+ * The trunk, which is all layers but the LM head: computes hidden states after the final norm from
+ * token ids, and writes keys and values to caches.
  */
 #ifndef DECODER_TRUNK_H
 #define DECODER_TRUNK_H
@@ -9,32 +10,32 @@
 #include "decoder/model/model.h"
 #include "decoder/pool.h"
 
-/* Rows of one pass: enough that products, not reads of the weights, limit the time. */
+/* Rows of one pass: enough that arithmetic, not reads of the weights, limits the speed. */
 #define TRUNK_MAX_ROWS 64
 
-/* The KV cache of one sequence, [layers, capacity, kv_heads * head_dim] each. Keys are stored after
- * norm and rotation. */
+/* The KV cache of one sequence. */
 typedef struct trunk_cache {
-    int32_t capacity;
-    float *keys;
-    float *values;
+    int32_t capacity; /* rows */
+    float *keys;      /* [layers, capacity, kv_heads * head_dim], after norm and rotation */
+    float *values;    /* as keys */
 } trunk_cache;
 
-/* One token. The cache holds all positions before its own, or earlier rows of the pass add them. In
- * a tree, branches repeat positions, so that positions from `moved` on have their own places. */
+/* One token. The cache holds the positions before it, or earlier rows of the pass add them.
+ * Position j is in row j of the cache, if j < tree_begin. Later positions are nodes of a tree,
+ * whose branches have equal positions in different rows of the cache. */
 typedef struct trunk_row {
     trunk_cache *cache;
     int32_t position;
     int32_t token;
-    int32_t place;         /* in the cache */
-    int32_t moved;         /* positions before it are at places of their number */
-    const int32_t *places; /* of positions moved .. position */
-    float *hidden;         /* [D] receives the hidden state; NULL: not returned */
+    int32_t cache_row; /* of this token */
+    int32_t tree_begin;
+    const int32_t *tree_rows; /* cache rows of positions tree_begin .. position */
+    float *hidden;            /* [D] receives the hidden state; NULL: not returned */
 } trunk_row;
 
 typedef struct trunk trunk;
 
-/* trunk_new(): working memory for passes of TRUNK_MAX_ROWS rows. Model and pool must outlive it.
+/* trunk_new(): allocates memory for passes of TRUNK_MAX_ROWS rows. Model and pool must outlive it.
  *  returns  0; -1 with `error` filled. Release it with trunk_free(). */
 int trunk_new(const model *m, pool *p, trunk **result, decoder_error *error);
 

@@ -111,8 +111,8 @@ static void add_end(token_stream *stream, token_text *text)
     text->bytes[text->size] = '\0';
 }
 
-int tokenizer_stream(const tokenizer *t, token_stream *stream, int32_t id, bool skip_special,
-                     token_text *text)
+int tokenizer_decode_next(const tokenizer *t, token_stream *stream, int32_t id, bool skip_special,
+                          token_text *text)
 {
     size_t size;
     find_bytes(t, id, skip_special, &size);
@@ -123,7 +123,7 @@ int tokenizer_stream(const tokenizer *t, token_stream *stream, int32_t id, bool 
     return 0;
 }
 
-int tokenizer_stream_end(token_stream *stream, token_text *text)
+int tokenizer_decode_end(token_stream *stream, token_text *text)
 {
     if (reserve_text(text, 0) != 0) {
         return -1;

@@ -123,13 +123,15 @@ template <class Policy> class basic_device
 
     /* `into`: screen_size() bytes, aligned as a workspace; then the value of head::screen. */
     returned<void> screen_prepare(const tensor &weight, const gumbel_screen &into,
-                                  stream on = nullptr) const
+                                  stream on = nullptr,
+                                  const gumbel_screen_options *options = nullptr) const
     {
         error failure;
         detail::lowering to(failure, host_);
         const gumbel_tensor lowered = to.lower("weight", weight);
         if (!failure)
-            failure.set(gumbel_screen_prepare(device_, on, &lowered, &into, failure.strings()));
+            failure.set(
+                gumbel_screen_prepare(device_, on, &lowered, options, &into, failure.strings()));
         return Policy::give(failure);
     }
 

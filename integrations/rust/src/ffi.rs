@@ -96,6 +96,12 @@ c_structs! {
         data: *mut c_void,
         bytes: usize,
     }
+    gumbel_screen_options, 24 {
+        struct_size: usize,
+        certificate: i32,
+        reserved: i32,
+        seed: *const u64,
+    }
     gumbel_head, 216 {
         struct_size: usize,
         hidden: gumbel_tensor,
@@ -313,6 +319,7 @@ extern "C" {
         device: *mut gumbel_device,
         stream: *mut c_void,
         weight: *const gumbel_tensor,
+        options: *const gumbel_screen_options,
         screen: *const gumbel_screen,
         error: *mut gumbel_error,
     ) -> i32;

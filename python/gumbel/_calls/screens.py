@@ -11,6 +11,8 @@ import numpy as np
 from .. import _abi
 from .._inputs.arguments import read_matrix
 from .._inputs.arrays import Array, address_of, arrays_of, import_array, layout_of
+from .._inputs.common import read_choice
+from .._inputs.numbers import read_integer
 from .._inputs.tensors import is_tensor
 from .._inputs.workspaces import allocate_workspace
 
@@ -35,7 +37,15 @@ class Screen:
     weight       [V, D] as in sample(), D <= 65535, on the CPU or on a GPU. On a GPU only plain
                  draws use a screen (gumbel/screen.h). Call update() after writing to the weights;
                  until then draws may give wrong tokens.
-    isa, threads as in sample(). The bytes of a screen are the same for every isa and threads.
+    certificate  "probable" (default): a bound of a draw fails with a chance below 2^-64, and the
+                 bounds are tight. "certain": no bound ever fails. On a GPU all are certain.
+    seed         of the dither, the random offsets behind which weights are rounded; in [0, 2^64).
+                 None (default): dither from the operating system, new at each update(). With a
+                 seed, and on a GPU, the bytes are the same for every isa and threads.
+    isa, threads as in sample()
+
+    Keep the bytes secret from those who choose prompts, adapters or hidden states: whoever knows
+    the dither can search for hidden states for which a probable bound fails.
 
     Pass a screen in place of its weights to any call. A screen changes the time of a call, never
     its results. Calls that it cannot serve use the full pass over the weights: log-probabilities
@@ -56,9 +66,21 @@ class Screen:
     bytes: Array  #: uint8 [nbytes]: the copy and its bounds, in the format of gumbel/screen.h
     nbytes: int  #: size of `bytes`
 
+    certificate: str = "probable"  #: the kind of certificate that update() makes
+    seed: Optional[int] = None  #: the seed of the dither that update() makes
+
     def __init__(
-        self, weight: Array, *, isa: Optional[str] = None, threads: Optional[int] = None
+        self,
+        weight: Array,
+        *,
+        certificate: str = "probable",
+        seed: Optional[int] = None,
+        isa: Optional[str] = None,
+        threads: Optional[int] = None,
     ) -> None:
+        read_choice("certificate", certificate, _abi.CERTIFICATES)
+        self.certificate = certificate
+        self.seed = None if seed is None else read_integer("seed", seed, 0, 2**64 - 1)
         self._set_weight(import_array("weight", weight), isa, threads)
         room = allocate_workspace(self._arrays, self.nbytes)
         block: Any = room.block
@@ -74,10 +96,14 @@ class Screen:
         """
         self._check_memory()
         error = _abi.Error()
+        options = _abi.ScreenOptions(certificate=_abi.CERTIFICATES[self.certificate])
+        if self.seed is not None:
+            options.seed = ctypes.pointer(ctypes.c_uint64(self.seed))
         status = _abi.lib.gumbel_screen_prepare(
             self._arrays.device,
             self._arrays.current_stream(),
             read_matrix("weight", self.weight),
+            options,
             self.memory(),
             error,
         )

@@ -44,6 +44,11 @@ class SharedWorkspace:
         self._workspace = Workspace(ctypes.c_void_p(), ctypes.c_size_t(), self)
         self._block: Any = None
 
+    @property
+    def size(self) -> int:
+        """The size in bytes."""
+        return self._workspace.size.value
+
     def reserve(self, arrays: NumpyArrays, size: int) -> Workspace:
         """The workspace, with at least `size` bytes."""
         shared = self._workspace

@@ -14,7 +14,7 @@
 | drawer | draws from hidden states if the logits were not read, else from logits |
 | ranks | vLLM's ranks of tokens |
 | groups | draws over the shards of a head under tensor parallelism |
-| memory | one workspace for all draws of a device |
+| memory | the workspace of an engine's draws |
 | head_screens, weights | screens of heads on a CPU; detection of changed weights |
 | faults, counts, threads | rows without a token; counts of steps; threads of the library |
 

@@ -10,12 +10,12 @@ import torch
 
 from .._calls import drafts as _drafts, prepared as _prepared, sample_calls as _sampling
 from .._calls.screens import Screen
+from .._inputs.workspaces import SharedWorkspace, use_workspace
 from . import faults, weights
 from .counts import counts
 from .draw_parameters import DrawParameters, LogprobsRequest
 from .lazy import LazyLogits, is_lazy, materialise
 from .masks import intersect_masks
-from .memory import shared_workspace
 from .ranks import listed, rank, score_by_vllm
 from .threads import threads_for
 
@@ -109,10 +109,15 @@ class _PreparedDraw:
 
 
 class Drawer:
-    """Draws for a runner. Prepared calls are cached for later steps."""
+    """Draws of an engine. Prepared calls are cached for later steps.
+
+    All calls use one workspace, as vLLM queues an engine's draws on one stream. Each engine has a
+    workspace of its own, because the draws of two engines may run at the same time.
+    """
 
     def __init__(self) -> None:
         self.prepared: dict[Any, _PreparedDraw] = {}
+        self.workspace = SharedWorkspace()
         weights.hold(self)
 
     def forget(self) -> None:
@@ -130,7 +135,7 @@ class Drawer:
 
         `counted_as` is the count of a draw from logits; None: it is not counted.
         """
-        with shared_workspace(logits.device):
+        with use_workspace(self.workspace):
             return self._draw(logits, add_mask(logits, parameters), requested, counted_as)
 
     def _draw(
@@ -161,6 +166,37 @@ class Drawer:
             return _score_raw(logits, parameters, tokens, out.tokens, requested.count)
         ranks = rank(calls.sample, inputs, given, out, parameters)
         return _format_drawn(tokens, out, ranks, requested.count, parameters.edits_logits)
+
+    def verify(
+        self,
+        logits: Any,
+        parameters: DrawParameters,
+        tokens: torch.Tensor,
+        offsets: torch.Tensor,
+        most: int,
+        counted_as: str = "logits",
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Accept drafts while they equal the drawn tokens.
+
+        tokens       int32 [n]: the token before each row of logits; a request's root comes first.
+        offsets      int32 [R + 1]: the first row of each request.
+        most         largest number of rows of a request.
+
+        Returns tokens int32 [R, most], -1 after the last, and their number, int32 [R].
+        """
+        parameters = add_mask(logits, parameters)
+        counts.add(_count_name(logits, counted_as))
+        calls, inputs, given = calls_for(logits)
+        given = {**given, **_cut_mask_to_shard(logits, parameters).arguments()}
+        with use_workspace(self.workspace):
+            out = calls.verify(
+                *inputs, tokens, offsets=offsets, max_nodes=most, logprobs=None, **given
+            )
+        faults.note(out.status)
+        found: Any = out.tokens
+        found[:, 0].clamp_(min=0)  # as in draw()
+        emitted: Any = out.emitted
+        return found, emitted.clamp(min=1)
 
     def _call(
         self,
@@ -275,32 +311,3 @@ def _others(ids: torch.Tensor, count: int) -> torch.Tensor:
     candidates = torch.arange(count + ids.shape[1], dtype=ids.dtype, device=ids.device)
     used = (candidates.unsqueeze(-1) == ids.unsqueeze(1)).any(-1)
     return candidates[used.int().argsort(dim=1, stable=True)[:, :count]]
-
-
-def verify(
-    logits: Any,
-    parameters: DrawParameters,
-    tokens: torch.Tensor,
-    offsets: torch.Tensor,
-    most: int,
-    counted_as: str = "logits",
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Accept drafts while they equal the drawn tokens.
-
-    tokens       int32 [n]: the token before each row of logits; a request's root comes first.
-    offsets      int32 [R + 1]: the first row of each request.
-    most         largest number of rows of a request.
-
-    Returns tokens int32 [R, most], -1 after the last, and their number, int32 [R].
-    """
-    parameters = add_mask(logits, parameters)
-    counts.add(_count_name(logits, counted_as))
-    calls, inputs, given = calls_for(logits)
-    given = {**given, **_cut_mask_to_shard(logits, parameters).arguments()}
-    with shared_workspace(logits.device):
-        out = calls.verify(*inputs, tokens, offsets=offsets, max_nodes=most, logprobs=None, **given)
-    faults.note(out.status)
-    found: Any = out.tokens
-    found[:, 0].clamp_(min=0)  # as in draw()
-    emitted: Any = out.emitted
-    return found, emitted.clamp(min=1)

@@ -13,11 +13,14 @@ from .counts import logger
 from .threads import threads_for
 from .weights import count_events, place_of, release, version_of
 
-ROWS_MAX = 8  # with more rows vLLM's product and a draw from logits are faster than a screen
+# Larger steps use vLLM's product. The limit is a choice, not a measured crossover: a screen is 4.3
+# times as fast as PyTorch's product at 1 row, 1.8 at 8 and 1.5 at 16; vLLM's own product was not
+# compared (findings/engines_vllm.md).
+SCREEN_ROWS_MAX = 8
 
 
 @dataclass
-class _Kept:
+class _HeadScreen:
     """A head's screen, and the state of its weights at the last check."""
 
     screen: Screen
@@ -27,14 +30,14 @@ class _Kept:
 
 
 _options = {"screen": False}
-_kept: weakref.WeakKeyDictionary[Any, _Kept] = weakref.WeakKeyDictionary()
+_screens: weakref.WeakKeyDictionary[Any, _HeadScreen] = weakref.WeakKeyDictionary()
 
 
 def configure(config: Any) -> None:
     """Enable screens in this process if `additional_config` of vLLM's configuration requests it."""
     additional = getattr(config, "additional_config", None)
-    own = additional.get("gumbel", {}) if isinstance(additional, dict) else {}
-    _options["screen"] = bool(isinstance(own, dict) and own.get("screen", False))
+    options = additional.get("gumbel", {}) if isinstance(additional, dict) else {}
+    _options["screen"] = bool(isinstance(options, dict) and options.get("screen", False))
 
 
 def screen_of(lm_head: Any, weight: Any) -> Optional[Screen]:
@@ -47,19 +50,19 @@ def screen_of(lm_head: Any, weight: Any) -> Optional[Screen]:
         return None
     events, version = count_events(), version_of(lm_head.weight)
     place = id(lm_head.weight), place_of(weight)
-    kept = _kept.get(lm_head)
-    if kept is not None and kept.place == place:
-        if (kept.version, kept.events) == (version, events):
-            return kept.screen
-        if _matches_weights(kept.screen):
-            kept.version, kept.events = version, events
-            return kept.screen
-    action = "made" if kept is None else "made again, as the weights have changed,"
-    kept = None  # frees the old screen first: two would take twice the memory
-    _kept.pop(lm_head, None)
+    found = _screens.get(lm_head)
+    if found is not None and found.place == place:
+        if (found.version, found.events) == (version, events):
+            return found.screen
+        if _matches_weights(found.screen):
+            found.version, found.events = version, events
+            return found.screen
+    action = "made" if found is None else "made again, as the weights have changed,"
+    found = None  # frees the old screen before the new one is made
+    _screens.pop(lm_head, None)
     release()
     screen = _build_screen(weight, action)
-    _kept[lm_head] = _Kept(screen, place, version, events)
+    _screens[lm_head] = _HeadScreen(screen, place, version, events)
     return screen
 
 

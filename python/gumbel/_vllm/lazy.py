@@ -17,7 +17,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbed
 from .._calls.screens import Screen
 from .counts import counts
 from .groups import Shard, shard_of
-from .head_screens import ROWS_MAX, screen_of
+from .head_screens import SCREEN_ROWS_MAX, screen_of
 from .masks import apply_mask
 from .vllm_versions import multiply_shard
 
@@ -148,7 +148,7 @@ def _defer_whole_head(
     lm_head: Any, hidden: torch.Tensor, head: dict[str, Any], make: Any, multiply: bool
 ) -> Any:
     """The logits of an unsharded head: deferred, or vLLM's (`multiply`) if that is faster."""
-    weight, few = lm_head.weight.detach(), len(hidden) <= ROWS_MAX
+    weight, few = lm_head.weight.detach(), len(hidden) <= SCREEN_ROWS_MAX
     screen = (
         screen_of(lm_head, weight) if few and weight.nbytes >= _min_screen_bytes(hidden) else None
     )

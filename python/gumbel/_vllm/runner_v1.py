@@ -16,9 +16,10 @@ from vllm.v1.worker import gpu_model_runner
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from . import faults, masks
+from .batch_history import end_step
 from .counts import counts
 from .draw_parameters import DrawParameters, LogprobsRequest
-from .drawer import Drawer, verify
+from .drawer import Drawer
 from .lazy import defer_products, is_lazy, materialise
 from .memory import reserve_in_profile
 from .requests_v1 import Step, read_logprobs_request, read_parameters, read_rows
@@ -65,12 +66,14 @@ def _sample(self: Any, logits: Any, spec_decode_metadata: Any) -> Any:
         return _stock_sample(self, logits, spec_decode_metadata)
     finally:
         _step.now = None
+        end_step(self)
 
 
-def _drawer(sampler: Any) -> Drawer:
-    found: Optional[Drawer] = sampler.__dict__.get("_gumbel")
+def drawer_of(runner: Any) -> Drawer:
+    """The drawer of a runner's steps."""
+    found: Optional[Drawer] = runner.__dict__.get("_gumbel_drawer")
     if found is None:
-        found = sampler.__dict__["_gumbel"] = Drawer()
+        found = runner.__dict__["_gumbel_drawer"] = Drawer()
     return found
 
 
@@ -97,7 +100,7 @@ def _forward(
     if parameters is None:
         counts.processed += 1
         return _stock_forward(self, materialise(logits), sampling_metadata, *rest)
-    drawn = _drawer(self).draw(logits, parameters, requested)
+    drawn = drawer_of(step.runner).draw(logits, parameters, requested)
     tensors = None
     if requested is not None:
         tensors = LogprobsTensors(drawn.ids, drawn.logprobs, drawn.ranks)
@@ -110,7 +113,7 @@ def _read_step(
     """A step's draw parameters, None if the library lacks one, and requested log-probabilities."""
     served, requested = read_logprobs_request(metadata, mode)
     parameters = read_parameters(metadata, step, len(logits)) if served else None
-    prove_first_draw(step.runner, logits, parameters)
+    prove_first_draw(step.runner, drawer_of(step.runner), logits, parameters)
     return parameters, requested
 
 
@@ -123,7 +126,7 @@ def _draw_processed(
         return _stock_call(self, logits, generators, k, p)  # type: ignore[no-any-return]
     rows = read_rows(step.runner.input_batch.sampling_metadata, step, len(logits))
     rows["temperature"] = torch.ones_like(rows["temperature"])
-    drawn = _drawer(self).draw(logits, DrawParameters(rows), counted_as=None)
+    drawn = drawer_of(step.runner).draw(logits, DrawParameters(rows), counted_as=None)
     returned = None
     if self.logprobs_mode.startswith("processed"):  # after the draw, which truncates itself
         returned = apply_top_k_top_p(logits, k, p)
@@ -156,7 +159,7 @@ def _reject(self: Any, metadata: Any, draft_probs: Any, logits: Any, sampling_me
         )
         counted_as = "processed"
         shown = logits if self.is_processed_logprobs_mode else shown
-    found = _verified(logits, parameters, metadata, counted_as)
+    found = _verified(drawer_of(step.runner), logits, parameters, metadata, counted_as)
     tensors = None
     if count is not None:
         tensors = _logprobs(self, count, metadata, shown, found)
@@ -164,7 +167,7 @@ def _reject(self: Any, metadata: Any, draft_probs: Any, logits: Any, sampling_me
 
 
 def _verified(
-    logits: Any, parameters: DrawParameters, metadata: Any, counted_as: str
+    drawer: Drawer, logits: Any, parameters: DrawParameters, metadata: Any, counted_as: str
 ) -> torch.Tensor:
     """Tokens int32 [B, most drafts + 1], -1 after the last of each request."""
     ends = metadata.cu_num_sampled_tokens
@@ -173,7 +176,7 @@ def _verified(
     tokens = ends.new_zeros(len(logits))
     tokens[metadata.target_logits_indices.long() + 1] = metadata.draft_token_ids
     most = metadata.max_spec_len + 1
-    return verify(logits, parameters, tokens, offsets, most, counted_as)[0]
+    return drawer.verify(logits, parameters, tokens, offsets, most, counted_as)[0]
 
 
 def _processed(
@@ -217,7 +220,7 @@ def _grammar(scheduler_output: Any, grammar_output: Any, input_batch: Any, logit
 
 
 HOOKS = (
-    (GPUModelRunner, "_dummy_sampler_run", reserve_in_profile(_stock_dummy_run)),
+    (GPUModelRunner, "_dummy_sampler_run", reserve_in_profile(_stock_dummy_run, drawer_of)),
     (GPUModelRunner, "execute_model", _execute_model),
     (GPUModelRunner, "sample_tokens", _sample_tokens),
     (GPUModelRunner, "_sample", _sample),

@@ -20,7 +20,7 @@ from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
 from . import faults, masks
 from .counts import counts
 from .draw_parameters import DrawParameters, LogprobsRequest
-from .drawer import Drawer, verify
+from .drawer import Drawer
 from .lazy import defer_products, is_deferring, is_lazy, materialise
 from .memory import reserve_in_profile
 from .requests_v2 import Slots
@@ -98,7 +98,7 @@ class Sampler:
         if not served or self.base.compute_nans or not self.slots.serves(batch):
             return None, None
         parameters = self.slots.parameters(batch)
-        prove_first_draw(self, logits, parameters)
+        prove_first_draw(self, self.drawer, logits, parameters)
         return parameters, requested
 
     def _processed(self, logits: torch.Tensor, batch: Any) -> Any:
@@ -186,7 +186,7 @@ class Verifier:
         if invalid_drafts is not None:
             tokens = tokens.masked_fill(invalid_drafts, -1)
         most = self.base.num_speculative_steps + 1
-        found, emitted = verify(
+        found, emitted = sampler.drawer.verify(
             logits, parameters, tokens.int(), batch.cu_num_logits, most, counted_as
         )
         found = found.long()
@@ -237,6 +237,11 @@ def _truncate(base: Any, logits: torch.Tensor, batch: Any) -> torch.Tensor:
         logits, batch.expanded_idx_mapping, batch.idx_mapping_np
     )
     return cut
+
+
+def _drawer_of(runner: Any) -> Optional[Drawer]:
+    """The drawer of a runner's steps; None: vLLM draws."""
+    return runner.sampler.drawer if isinstance(runner.sampler, Sampler) else None
 
 
 @functools.wraps(_stock_sample)
@@ -290,7 +295,7 @@ def _grammar(
 
 
 HOOKS = (
-    (GPUModelRunner, "_dummy_sampler_run", reserve_in_profile(_stock_dummy_run)),
+    (GPUModelRunner, "_dummy_sampler_run", reserve_in_profile(_stock_dummy_run, _drawer_of)),
     (GPUModelRunner, "sample", _sample),
     (GPUModelRunner, "sample_tokens", _sample_tokens),
     (ModelState, "custom_sampler", _custom_sampler),

@@ -19,11 +19,11 @@ import torch
 import vllm
 
 from .._calls import sample_calls as _sampling
+from .._inputs.workspaces import use_workspace
 from .counts import logger
 from .draw_parameters import DrawParameters
-from .drawer import add_mask
+from .drawer import Drawer, add_mask
 from .lazy import LazyLogits, is_lazy
-from .memory import shared_workspace
 from .threads import threads_for
 from .vllm_versions import checks_needed
 
@@ -53,11 +53,13 @@ def attempt(owner: Any, read: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
-def prove_first_draw(owner: Any, logits: Any, parameters: Optional[DrawParameters]) -> None:
+def prove_first_draw(
+    owner: Any, drawer: Drawer, logits: Any, parameters: Optional[DrawParameters]
+) -> None:
     """Compare the first draw of an unproven runner or sampler; ValueError if it is different."""
     if parameters is None or not is_lazy(logits) or not is_unproven(owner):
         return
-    with shared_workspace(logits.device):
+    with use_workspace(drawer.workspace):
         _compare_draws(logits, add_mask(logits, parameters))
     owner._gumbel_proven = True
     logger.info("gumbel: the first draw of vLLM %s is as expected", vllm.__version__)

@@ -3,6 +3,9 @@
 
 vLLM keeps a mask of the prompt's tokens and a count of each output token for each slot. The library
 also reads a mask of the output's tokens, which this module keeps: 1/32 of the size of the counts.
+
+A count becomes smaller only when vLLM puts a request into a slot, also one that it resumes after a
+preemption; it then calls the sampler's add_request(), which invalidates the slot.
 """
 
 from __future__ import annotations

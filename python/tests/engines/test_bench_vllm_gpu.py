@@ -196,9 +196,35 @@ def test_engine_arguments(monkeypatch, tmp_path):
     assert llm["compilation_config"]["cudagraph_capture_sizes"][-2:] == [128, 200]
     needed = 200 * 145 * 2 * 36 * 8 * 128 * 2
     assert needed < llm["kv_cache_memory_bytes"] < 1.5 * needed
-    stock = make_variables("V2", False, tmp_path, "cuda")
+    stock = make_variables(options, "V2", False, tmp_path)
     assert stock["VLLM_PLUGINS"] == "" and stock["VLLM_USE_V2_MODEL_RUNNER"] == "1"
-    assert "VLLM_PLUGINS" not in make_variables("V1", True, tmp_path, "cuda")
+    assert "VLLM_PLUGINS" not in make_variables(options, "V1", True, tmp_path)
+
+
+@pytest.mark.parametrize("plugin", [False, True])
+def test_ranks_use_no_all_reduce_of_flashinfer_unless_requested(monkeypatch, tmp_path, plugin):
+    monkeypatch.syspath_prepend(BENCH)
+    for name in ("USE_FLASHINFER", "USE_SYMM_MEM"):
+        monkeypatch.delenv(f"VLLM_ALLREDUCE_{name}", raising=False)
+    monkeypatch.delenv("GUMBEL_VLLM_GPU_RANKS", raising=False)
+    from bench_vllm_gpu import parse
+    from qwen_shapes import SHAPES
+    from vllm_engines import make_llm_arguments, make_variables
+
+    def read(*arguments):
+        options = parse(list(arguments))
+        llm = make_llm_arguments(options, SHAPES["Qwen3-8B"], tmp_path, 4, 145)
+        variables = make_variables(options, "V2", plugin, tmp_path)
+        config = llm["compilation_config"]
+        assert config["cudagraph_capture_sizes"]
+        assert ("GUMBEL_VLLM_GPU_RANKS" in variables) == (plugin and options.tp > 1)
+        chosen = [value for name, value in variables.items() if name.startswith("VLLM_ALLREDUCE")]
+        return config.get("pass_config"), chosen
+
+    assert read("--tp", "2") == ({"fuse_allreduce_rms": False}, ["0", "0"])
+    more = '{"compilation_config": {"mode": 0}}'
+    assert read("--tp", "2", "--llm", more) == read("--tp", "2")
+    assert read("--tp", "2", "--flashinfer-all-reduce") == read("--tp", "1") == (None, [])
 
 
 def test_requests_of_ranks(monkeypatch):

@@ -178,7 +178,9 @@ def test_chains_that_are_wrong_are_left_out(benches, monkeypatch):
     skipped = []
     with torch.no_grad():
         case = peers.Case(bench.make_heads(bench.TINY, "cpu"), 64, 3)
-        found = bench.measure_shape(case, arguments, math.inf, lambda name, why: skipped.append(name))
+        found = bench.measure_shape(
+            case, arguments, math.inf, lambda name, why: skipped.append(name)
+        )
         late = []
         bench.measure_shape(case, arguments, -math.inf, lambda name, why: late.append((name, why)))
     assert set(wrong) == set(skipped) - {"flashinfer"} and "torch" in found

@@ -38,7 +38,12 @@ class Certificate(unittest.TestCase):
             self.assertEqual(struct.unpack_from("<qq", data, 16), (rows, columns))
             blocks, padded = 3, 128
             steps = 64 + 64  # the header, and 24 bytes of bounds, each rounded up to 64
-            copy = steps + 4 * 64 * blocks
+            dither_at = steps + 4 * 64 * blocks
+            copy = dither_at + 4 * padded
+            dither = struct.unpack_from(f"<{padded}i", data, dither_at)
+            self.assertTrue(all(-(2**23) <= u < 2**23 for u in dither))
+            self.assertEqual(dither[columns:], (0,) * (padded - columns))
+            self.assertGreater(len(set(dither)), columns // 2)
             self.assertEqual(len(data), copy + 64 * blocks * padded)
             for row in range(rows):
                 error, size = struct.unpack_from("<ff", data, 64 + 8 * (row // 64))
@@ -48,7 +53,8 @@ class Certificate(unittest.TestCase):
                 for i in range(columns):
                     at = tile + i // 64 * 1024 + i % 64 // 4 * 64 + i % 4
                     q = data[at] - 128
-                    e = Fraction(float(values[row, i])) / Fraction(step) - q
+                    u = Fraction(dither[i], 2**24)
+                    e = Fraction(float(values[row, i])) / Fraction(step) - (q - u)
                     errors, sizes, largest = errors + e * e, sizes + q * q, max(largest, abs(e))
                 self.assertLessEqual(errors, Fraction(error) ** 2)
                 self.assertLessEqual(sizes, Fraction(size) ** 2)
@@ -76,6 +82,21 @@ class Draws(unittest.TestCase):
             self.same(logprobs=None, num_samples=3, logit_bias={5: 3.0}, banned=[7], **how)
             self.same(**how)  # by the full pass
             self.same(top_k=5, top_p=0.9, **how)
+
+    def test_options(self):
+        one, two = (gumbel.Screen(self.weight, seed=5) for _ in range(2))
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(two))
+        other = gumbel.Screen(self.weight)
+        self.assertFalse(np.array_equal(np.asarray(one), np.asarray(other)))
+        self.screen = gumbel.Screen(self.weight, certificate="certain", seed=2**64 - 1)
+        self.same(logprobs=None, seed=3)
+        for wrong in (-1, 2**64):
+            with self.assertRaisesRegex(ValueError, "seed"):
+                gumbel.Screen(self.weight, seed=wrong)
+        with self.assertRaisesRegex(TypeError, "seed"):
+            gumbel.Screen(self.weight, seed=1.5)
+        with self.assertRaisesRegex(ValueError, "certificate"):
+            gumbel.Screen(self.weight, certificate="sure")
 
     def test_prepared(self):
         position = np.zeros(5, np.uint64)

@@ -167,7 +167,7 @@ def test_advance(dtype):
             "slots: expected a list of at most 4",
         ),
         (np.zeros(4, np.uint64), {"slots": 3}, ValueError, "slots: expected a list of at most 4"),
-        (np.zeros(4, np.uint64), {"live_rows": 5}, ValueError, "live_rows: live_rows is 5"),
+        (np.zeros(4, np.uint64), {"live_rows": 5}, ValueError, "live_rows: is 5"),
     ],
 )
 def test_invalid_positions_are_named(position, more, error, text):
@@ -293,11 +293,11 @@ def test_counted_ids_may_be_invalid():
 
 
 VALUES = {
-    "temperature": (-1.0, r"temperature: temperature is -1"),
-    "top_p": (1.0000001, r"top_p: the value is 1.0000001; it must be in \(0, 1\]"),
-    "min_p": ([0, 0, 1.5, 0], r"min_p\[2\]: the value is 1.5; it must be in \[0, 1\]"),
-    "repetition_penalty": (0.0, r"repetition_penalty: the value is -?0; it must be finite and > 0"),
-    "live_rows": (5, "live_rows: live_rows is 5; it must be in 0..4"),
+    "temperature": (-1.0, r"temperature: is -1"),
+    "top_p": (1.0000001, r"top_p: is 1.0000001; it must be in \(0, 1\]"),
+    "min_p": ([0, 0, 1.5, 0], r"min_p\[2\]: is 1.5; it must be in \[0, 1\]"),
+    "repetition_penalty": (0.0, r"repetition_penalty: is -?0; it must be finite and > 0"),
+    "live_rows": (5, "live_rows: is 5; it must be in 0..4"),
 }
 
 
@@ -328,10 +328,10 @@ def test_errors_name_arguments_as_they_were_passed():
     assert_error(r"limit\[1\]: -1 is not in", *verify, limit=[0, -1])
     with pytest.raises(ValueError, match="^offsets: "):
         gumbel.verify_logits(LOGITS, drafts.ravel(), offsets=np.array([0, 3, 2], np.int32))
-    text = "weight: weight has 15 columns, but hidden has 16"
+    text = "weight: has 15 columns, but hidden has 16"
     assert_error(text, gumbel.sample, HIDDEN, WEIGHT[:, 1:])
-    assert_error("weight_or_logits: weight has 15 columns", gumbel.explain, WEIGHT[:, 1:], HIDDEN)
-    assert_error("softcap: softcap is -1", gumbel.sample_logits, LOGITS, softcap=-1.0)
+    assert_error("weight_or_logits: has 15 columns", gumbel.explain, WEIGHT[:, 1:], HIDDEN)
+    assert_error("softcap: is -1", gumbel.sample_logits, LOGITS, softcap=-1.0)
     wrong = gumbel.proposal_logits(LOGITS[:, :-1])
-    text = "proposal: the range of tokens is not the target's"
+    text = f"proposal: {V - 1} vocabulary rows, first_token 0 and vocab_size {V - 1} must equal"
     assert_error(text, *verify, rule="rejection", proposal=wrong)

@@ -180,7 +180,7 @@ def test_positions_of_unused_rows_do_not_advance():
 
 
 BAD_CALLS = [
-    ({"top_p": 2.0}, ValueError, r"top_p: the value is 2"),
+    ({"top_p": 2.0}, ValueError, r"top_p: is 2"),
     ({"banned": [V]}, ValueError, f"banned: {V} is not in the vocabulary of {V} tokens"),
     ({"seed": 1}, TypeError, r"Sampler.sample_logits\(\) takes no .* 'seed': .*Sampler\(seed="),
     ({"position": 1}, TypeError, r".* takes no argument 'position': the sampler stores .*reset\("),

@@ -90,12 +90,12 @@ static gumbel_status check_options(const gumbel_device_options *o, gumbel_error 
     GUMBEL_REFUSE_IF(o->rungs && *o->rungs, error, "options.rungs",
                      "only a CUDA device has this option");
     GUMBEL_REFUSE_IF((int)o->isa < 0 || o->isa > GUMBEL_ISA_NEON, error, "options.isa",
-                     "isa is %d; it must be a gumbel_isa", (int)o->isa);
+                     "is %d; it must be a gumbel_isa", (int)o->isa);
     GUMBEL_REFUSE_IF(o->threads < 0 || o->threads > CPU_THREADS_MAX, error, "options.threads",
-                     "threads is %d; it must be in 0..%d", (int)o->threads, CPU_THREADS_MAX);
+                     "is %d; it must be in 0..%d", (int)o->threads, CPU_THREADS_MAX);
     GUMBEL_REFUSE_IF(o->tile < 0 || o->tile > CPU_TILE_MAX || o->tile % GUMBEL_BLOCK != 0, error,
-                     "options.tile", "tile is %d; it must be a multiple of %d up to %d",
-                     (int)o->tile, GUMBEL_BLOCK, CPU_TILE_MAX);
+                     "options.tile", "is %d; it must be a multiple of %d up to %d", (int)o->tile,
+                     GUMBEL_BLOCK, CPU_TILE_MAX);
     return GUMBEL_OK;
 }
 

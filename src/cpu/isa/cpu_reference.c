@@ -173,7 +173,7 @@ static void scale_row(float *z, int count, float by)
 static void quantize_row(cpu_quantized_rows *r, int row)
 {
     const char *from = (const char *)r->weight + row * r->stride_bytes;
-    float error[CPU_LANES] = {0}, size[CPU_LANES] = {0}, most = 0.0f;
+    float error[CPU_LANES] = {0}, size[CPU_LANES] = {0}, weight[CPU_LANES] = {0}, most = 0.0f;
     for (int64_t i = 0; i < r->hidden_size; i++) {
         float w = fabsf(cpu_widen_element(from, r->dtype, i));
         most = !(w < INFINITY) ? INFINITY : w > most ? w : most;
@@ -183,14 +183,16 @@ static void quantize_row(cpu_quantized_rows *r, int row)
         return;
     float inverse = 1.0f / r->steps[row];
     for (int64_t i = 0; i < r->hidden_size; i++) {
-        float x = cpu_widen_element(from, r->dtype, i) * inverse, q = rintf(x), e = x - q;
+        float x = cpu_widen_element(from, r->dtype, i) * inverse, e;
+        float q = (float)gumbel_screen_round(x, r->dither[i], &e);
         int lane = (int)(i % CPU_LANES);
+        weight[lane] = fmaf(x, x, weight[lane]);
         error[lane] = fmaf(e, e, error[lane]);
         size[lane] = fmaf(q, q, size[lane]);
         r->copy[i / 64 * CPU_SCREEN_TILE + i % 64 / 4 * 64 + row * 4 + i % 4] =
             (uint8_t)((int)q + 128);
     }
-    cpu_raise_row_bound(r, row, cpu_sum_lanes(error), cpu_sum_lanes(size));
+    cpu_raise_row_bound(r, row, cpu_sum_lanes(error), cpu_sum_lanes(size), cpu_sum_lanes(weight));
 }
 
 static void quantize_rows(cpu_quantized_rows *r)

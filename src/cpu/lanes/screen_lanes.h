@@ -47,18 +47,29 @@ LANES float find_largest_weight(const cpu_quantized_rows *r, int row, gumbel_dty
     return vf_largest(vf_max(vf_max(largest[0], largest[1]), vf_max(largest[2], largest[3])));
 }
 
-/* Words of four bytes q + 128 of 64 columns of a row; adds the squares of the errors and of q. */
-LANES v16u quantize_columns(const v16f w[4], v16f inverse, v16f *error, v16f *size)
+/* Sums of a row over the columns of a lane: squares of the errors, of q and of x. */
+typedef struct row_sums {
+    v16f error, size, weight;
+} row_sums;
+
+/* Words of four bytes q + 128 of 64 columns of a row, by gumbel_screen_round(); adds to the sums.
+ * The sum of x in units of the dither, the dither and 128.5 steps is not negative. */
+LANES v16u quantize_columns(const v16f w[4], v16f inverse, const int32_t *dither, row_sums *sums)
 {
     v16u bytes[4];
     UNROLLED
     for (int i = 0; i < 4; i++) {
         v16f x = vf_mul(w[i], inverse);
-        v16u q = vu_of_float(x);
-        v16f rounded = vf_of_int(q), e = vf_sub(x, rounded);
-        *error = vf_fma(e, e, *error);
-        *size = vf_fma(rounded, rounded, *size);
-        bytes[i] = vu_add(q, vu_set(128));
+        v16u sum = vu_add(vu_of_float(vf_mul(x, vf_set(0x1p24f))),
+                          vu_add(vu_load(dither + 16 * i), vu_set(0x80800000u)));
+        v16u below = vu_and(sum, vu_set(0xffffffu));
+        bytes[i] = vu_shift_right(sum, 24);
+        v16f q = vf_sub(vf_of_int(bytes[i]), vf_set(128.0f));
+        v16f e =
+            vf_mul(vf_sub(vf_set(0x1p23f), vf_of_int(below)), vf_set(GUMBEL_SCREEN_DITHER_UNIT));
+        sums->error = vf_fma(e, e, sums->error);
+        sums->size = vf_fma(q, q, sums->size);
+        sums->weight = vf_fma(x, x, sums->weight);
     }
     vu_transpose(bytes);
     return vu_add(vu_add(bytes[0], vu_shift_left(bytes[1], 8)),
@@ -79,12 +90,12 @@ static void store_tile(const uint32_t words[16][16], uint8_t *to)
 LANES void quantize_rows_as(cpu_quantized_rows *r, gumbel_dtype dtype)
 {
     float inverse[16] = {0};
-    v16f error[16], size[16];
+    row_sums sums[16];
     for (int row = 0; row < 16; row++) {
         float largest = row < r->count ? find_largest_weight(r, row, dtype) : 0.0f;
         r->steps[row] = row < r->count ? cpu_choose_screen_step(largest) : 0.0f;
         inverse[row] = r->steps[row] > 0.0f ? 1.0f / r->steps[row] : 0.0f;
-        error[row] = size[row] = vf_set(0.0f);
+        sums[row].error = sums[row].size = sums[row].weight = vf_set(0.0f);
     }
     for (int64_t column = 0; column < r->hidden_size; column += 64) {
         uint32_t words[16][16];
@@ -95,12 +106,13 @@ LANES void quantize_rows_as(cpu_quantized_rows *r, gumbel_dtype dtype)
                 continue;
             load_columns(r, row, column, dtype, w);
             vu_store(words[row],
-                     quantize_columns(w, vf_set(inverse[row]), &error[row], &size[row]));
+                     quantize_columns(w, vf_set(inverse[row]), r->dither + column, &sums[row]));
         }
         store_tile(words, r->copy + column / 64 * CPU_SCREEN_TILE);
     }
     for (int row = 0; row < r->count; row++)
-        cpu_raise_row_bound(r, row, vf_sum(error[row]), vf_sum(size[row]));
+        cpu_raise_row_bound(r, row, vf_sum(sums[row].error), vf_sum(sums[row].size),
+                            vf_sum(sums[row].weight));
 }
 
 static void quantize_rows(cpu_quantized_rows *r)

@@ -68,7 +68,7 @@ gumbel_status cuda_check_options(const gumbel_device_options *o, int *ordinal, g
     *ordinal = read_ordinal(o->device);
     if (*ordinal < 0)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.device",
-                           "device is '%.64s'; it must be cpu, cuda:0, cuda:1, ...", o->device);
+                           "is '%.64s'; it must be cpu, cuda:0, cuda:1, ...", o->device);
     GUMBEL_REFUSE_IF(o->isa != GUMBEL_ISA_AUTO, error, "options.isa",
                      "only a CPU device has this option");
     GUMBEL_REFUSE_IF(o->threads != 0, error, "options.threads",

@@ -28,22 +28,23 @@ template <gumbel_dtype dtype> struct column_split {
 
     const cuda_softmax_params &p;
     int64_t b;
-    int begin, end, counting; /* columns; the probability is 0 in [counting, end) */
-    const element *from;      /* row b */
-    float *to;
+    int begin, end;
+    int valid_end;         /* columns in [valid_end, end) are padding; their probability is 0 */
+    const element *logits; /* row b */
+    float *probabilities;  /* row b */
     float inverse_temperature;
-    bool quads; /* row b is aligned for vector loads of quads */
+    bool is_aligned; /* row b allows vector loads of quads */
 
-    __device__ __forceinline__ column_split(const cuda_softmax_params &params, int64_t place)
-        : p(params), b(place / p.splits), begin((int)(place % p.splits * p.split_size))
+    __device__ __forceinline__ column_split(const cuda_softmax_params &params, int64_t index)
+        : p(params), b(index / p.splits), begin((int)(index % p.splits * p.split_size))
     {
         const gumbel_problem &q = p.problem;
         end = (int)min(begin + p.split_size, q.vocab);
-        counting = (int)min((int64_t)end, max(q.end_token - q.first_token, (int64_t)0));
-        from = (const element *)q.logits.data + b * q.logits.stride;
-        to = p.probabilities + b * p.stride;
+        valid_end = (int)min((int64_t)end, max(q.end_token - q.first_token, (int64_t)0));
+        logits = (const element *)q.logits.data + b * q.logits.stride;
+        probabilities = p.probabilities + b * p.stride;
         inverse_temperature = gumbel_problem_row(&q, b).inverse_temperature;
-        quads = (uintptr_t)from % sizeof(quad<dtype>) == 0;
+        is_aligned = (uintptr_t)logits % sizeof(quad<dtype>) == 0;
     }
 
     /* The first column of the warp, and the lane's offset from it. */
@@ -54,7 +55,7 @@ template <gumbel_dtype dtype> struct column_split {
         return lane / 4 * GUMBEL_BLOCK + lane % 4 * 4;
     }
 
-    /* The lane's z of the step at `base`; -inf from `counting` on. */
+    /* The lane's z of the step at `base`; -inf from `valid_end` on. */
     __device__ __forceinline__ void load(int base, four (&z)[kQuads]) const
     {
         const gumbel_problem &q = p.problem;
@@ -62,25 +63,25 @@ template <gumbel_dtype dtype> struct column_split {
 #pragma unroll
         for (int k = 0; k < kQuads; k++) {
             int at = base + kStride * k;
-            if (quads && at + 4 <= counting) {
-                z[k] = ((const quad<dtype> *)(from + at))->to_floats();
+            if (is_aligned && at + 4 <= valid_end) {
+                z[k] = ((const quad<dtype> *)(logits + at))->to_floats();
                 continue;
             }
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                z[k].v[i] = at + i < counting ? widen_element(from, dtype, at + i) : -INFINITY;
+                z[k].v[i] = at + i < valid_end ? widen_element(logits, dtype, at + i) : -INFINITY;
         }
         if (q.soft_cap != 0.0f || q.scale < 0.0f)
 #pragma unroll
             for (int k = 0; k < kQuads; k++)
-                z[k] = transform(z[k], counting - base - kStride * k);
+                z[k] = transform(z[k], valid_end - base - kStride * k);
         else
 #pragma unroll
             for (int i = 0; i < 4 * kQuads; i++)
                 z[i / 4].v[i % 4] = z[i / 4].v[i % 4] * q.scale * inverse_temperature;
     }
 
-    /* z of a quad by the full transform; -inf in columns from `valid` on. */
+    /* z of a quad by the full transform; -inf from element `valid` on. */
     __device__ __forceinline__ four transform(four z, int valid) const
     {
         const gumbel_problem &q = p.problem;
@@ -99,30 +100,30 @@ template <gumbel_dtype dtype> struct column_split {
 #pragma unroll
         for (int k = 0; k < kQuads; k++) {
             int at = base + kStride * k;
-            if (at + 4 <= end && (uintptr_t)(to + at) % sizeof(float4) == 0) {
-                *(float4 *)(to + at) = {x[k].v[0], x[k].v[1], x[k].v[2], x[k].v[3]};
+            if (at + 4 <= end && (uintptr_t)(probabilities + at) % sizeof(float4) == 0) {
+                *(float4 *)(probabilities + at) = {x[k].v[0], x[k].v[1], x[k].v[2], x[k].v[3]};
                 continue;
             }
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 if (at + i < end)
-                    to[at + i] = x[k].v[i];
+                    probabilities[at + i] = x[k].v[i];
         }
     }
 };
 
 __device__ __forceinline__ uint32_t flags_of(const four (&z)[kQuads])
 {
-    float top = largest_of(z[0]);
+    float max_z = largest_of(z[0]);
     uint32_t flags = 0;
 #pragma unroll
     for (int k = 1; k < kQuads; k++)
-        top = ptx_max_nan(top, largest_of(z[k]));
-    if (!(top < INFINITY))
+        max_z = ptx_max_nan(max_z, largest_of(z[k]));
+    if (!(max_z < INFINITY))
 #pragma unroll
         for (int i = 0; i < 4 * kQuads; i++) {
-            float own = z[i / 4].v[i % 4];
-            flags |= isnan(own) ? GUMBEL_FLAG_NAN : own == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
+            float value = z[i / 4].v[i % 4];
+            flags |= isnan(value) ? GUMBEL_FLAG_NAN : value == INFINITY ? GUMBEL_FLAG_INFINITE : 0;
         }
     return flags;
 }
@@ -131,12 +132,12 @@ __device__ __forceinline__ uint32_t flags_of(const four (&z)[kQuads])
 template <gumbel_dtype dtype>
 __device__ __forceinline__ void sum_split(const cuda_softmax_params &p)
 {
-    __shared__ gumbel_summary own[kThreads], of_warp[kWarps];
+    __shared__ gumbel_summary thread_summaries[kThreads], warp_summaries[kWarps];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     column_split<dtype> split(p, blockIdx.x);
     uint32_t flags = gumbel_problem_row_flags(&p.problem, split.b);
-    gumbel_summary_empty(&own[threadIdx.x]);
-    warp_mass mass = {&own[threadIdx.x], lane, false};
+    gumbel_summary_empty(&thread_summaries[threadIdx.x]);
+    warp_mass mass = {&thread_summaries[threadIdx.x], lane, false};
     for (int base = split.first_column(); base < split.end; base += kWarps * kStep) {
         four z[kQuads];
         split.load(base, z);
@@ -144,21 +145,21 @@ __device__ __forceinline__ void sum_split(const cuda_softmax_params &p)
         mass.add(z);
     }
     mass.flush();
-    gumbel_summary sum = own[threadIdx.x];
+    gumbel_summary sum = thread_summaries[threadIdx.x];
     merge_masses_of_lanes<32>(&sum);
     sum.flags = __reduce_or_sync(~0u, flags);
     if (lane == 0)
-        of_warp[warp] = sum;
+        warp_summaries[warp] = sum;
     __syncthreads();
     if (threadIdx.x != 0)
         return;
     for (int i = 1; i < kWarps; i++)
-        gumbel_summary_merge(&sum, &of_warp[i]);
+        gumbel_summary_merge(&sum, &warp_summaries[i]);
     p.masses[blockIdx.x] = sum;
 }
 
-/* Processes rows from the last to the first: the last row was read last and is still in the L2
- * cache. */
+/* Writes the probabilities of a split. Splits go from the last to the first: the first launch read
+ * the last one last, so that it is still in the L2 cache. */
 template <gumbel_dtype dtype>
 __device__ __forceinline__ void normalize_split(const cuda_softmax_params &p)
 {
@@ -166,10 +167,10 @@ __device__ __forceinline__ void normalize_split(const cuda_softmax_params &p)
     column_split<dtype> split(p, gridDim.x - 1 - blockIdx.x);
     ptx_wait_for_launch();
     if (threadIdx.x < 32) {
-        gumbel_summary whole = merge_summaries(&p.masses[split.b * p.splits], p.splits, 1, true);
+        gumbel_summary row = merge_summaries(&p.masses[split.b * p.splits], p.splits, 1, true);
         if (threadIdx.x == 0) {
-            max_z = whole.max_z;
-            max_probability = gumbel_summary_max_probability(&whole);
+            max_z = row.max_z;
+            max_probability = gumbel_summary_max_probability(&row);
         }
     }
     __syncthreads();

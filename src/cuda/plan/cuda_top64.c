@@ -183,5 +183,5 @@ const gumbel_rank_calls cuda_rank_calls = {
     .exchange_top64 = exchange_top64,
     .draw_unresolved = cuda_draw_unresolved,
     .scatter_outputs = cuda_scatter_outputs,
-    .draw_parts = cuda_draw_parts,
+    .draw_group = cuda_draw_group,
 };

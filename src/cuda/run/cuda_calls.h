@@ -20,7 +20,7 @@ gumbel_status cuda_store_noise(gumbel_device *device, const gumbel_problem *prob
                                int64_t noise_stride, gumbel_error *error);
 gumbel_status cuda_advance_step(gumbel_device *device, void *stream, const gumbel_step *step,
                                 gumbel_error *error);
-gumbel_status cuda_draw_parts(gumbel_device *device, const gumbel_parts_call *call,
+gumbel_status cuda_draw_group(gumbel_device *device, const gumbel_parts_call *call,
                               gumbel_error *error);
 gumbel_status cuda_finish_summaries(gumbel_device *device, void *stream,
                                     const gumbel_finish_call *call, gumbel_error *error);
@@ -33,7 +33,8 @@ gumbel_status cuda_accept_drafts(gumbel_device *device, void *stream,
 size_t cuda_rule_workspace_size(const gumbel_device *device,
                                 const gumbel_verification *verification, const gumbel_proposal *by);
 gumbel_status cuda_prepare_screen(gumbel_device *device, const gumbel_problem *problem,
-                                  void *screen, gumbel_error *error);
+                                  const gumbel_screen_options *options, void *screen,
+                                  gumbel_error *error);
 gumbel_status cuda_verify_screen(gumbel_device *device, const gumbel_problem *problem,
                                  gumbel_error *error);
 

@@ -30,7 +30,8 @@ static cuda_screen_build get_build_params(const gumbel_problem *p, void *screen,
                                                   .rows = p->vocab,
                                                   .columns = p->hidden_size,
                                                   .dtype = (uint32_t)p->weight.dtype,
-                                                  .list_max = GUMBEL_SCREEN_LIST_MAX},
+                                                  .list_max = GUMBEL_SCREEN_LIST_MAX,
+                                                  .certificate = GUMBEL_SCREEN_CERTAIN},
                                .header = screen,
                                .bounds = (void *)(at + offsets->bounds),
                                .steps = (void *)(at + offsets->steps),
@@ -39,10 +40,12 @@ static cuda_screen_build get_build_params(const gumbel_problem *p, void *screen,
 }
 
 gumbel_status cuda_prepare_screen(gumbel_device *device, const gumbel_problem *problem,
-                                  void *screen, gumbel_error *error)
+                                  const gumbel_screen_options *options, void *screen,
+                                  gumbel_error *error)
 {
     const cuda_job job = {.cuda = (cuda_device *)device, .stream = problem->stream, .error = error};
     gumbel_screen_offsets offsets;
+    (void)options; /* these screens have no dither */
     cuda_screen_build m = get_build_params(problem, screen, &offsets);
     const cuda_shape one_warp = {1, 32, 0, 0};
     const cuda_shape blocks = {offsets.blocks, CUDA_SCREEN_MAKE_THREADS, CUDA_SCREEN_MAKE_BYTES, 0};

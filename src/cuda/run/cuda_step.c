@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Calls before and after a decode step, one kernel each: compute noise ahead of time, advance
- * positions, and draw a group, which chooses one of several parts of a vocabulary by their masses.
+ * positions, and draw one of several parts of a vocabulary by their masses (a grouped draw).
  */
 #include "core/fail.h"
 #include "cuda/common/cuda_parts.h"
@@ -44,7 +44,7 @@ gumbel_status cuda_advance_step(gumbel_device *device, void *stream, const gumbe
                                   cuda_shape_of(step->position_stride ? ctas : 1), &copy);
 }
 
-gumbel_status cuda_draw_parts(gumbel_device *device, const gumbel_parts_call *call,
+gumbel_status cuda_draw_group(gumbel_device *device, const gumbel_parts_call *call,
                               gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;

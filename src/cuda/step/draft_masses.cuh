@@ -18,15 +18,15 @@ constexpr int kDraftThreads = CUDA_MASS_THREADS, kDraftWarps = kDraftThreads / 3
 /* Shared memory of a CTA; the nodes follow it. */
 struct draft_shared {
     union {
-        gumbel_summary own[kDraftThreads];
-        unsigned long long sums[kDraftWarps];
-        gumbel_contender best[kDraftWarps];
+        gumbel_summary thread_summaries[kDraftThreads];
+        unsigned long long warp_residuals[kDraftWarps];
+        gumbel_contender warp_best[kDraftWarps];
     };
-    gumbel_summary of_warp[kDraftWarps];
+    gumbel_summary warp_summaries[kDraftWarps];
     uint32_t best_score; /* best score of a residual so far, as ordered bits */
-    int last;            /* this CTA is the last one, by is_last_cta() */
+    int is_last;         /* result of is_last_cta(), for all threads */
     int32_t emitted;     /* number of tokens, for all threads */
-    int32_t drawn_again; /* a node whose residual is empty, to draw from the target; -1: none */
+    int32_t redraw_node; /* node whose residual is empty, to draw from the target; -1: none */
 };
 static_assert(sizeof(draft_shared) <= CUDA_MASS_BYTES, "the launcher reserves that much");
 static_assert(sizeof(gumbel_rule_params) <= 4000, "the limit of kernel parameters");
@@ -66,23 +66,23 @@ __device__ __forceinline__ unsigned long long *word_at(uint64_t *words, int64_t 
     return (unsigned long long *)&words[i];
 }
 
-/* Counts this CTA as finished, and returns whether it is the last of `all` CTAs. All threads call
- * it, after the CTA's last write. */
+/* Counts this CTA as finished in words[i], and returns whether it is the last of `num_ctas` CTAs.
+ * All threads call it, after the CTA's last write. */
 __device__ __forceinline__ bool is_last_cta(const gumbel_rule_params &p, uint64_t *words, int64_t i,
-                                            int32_t all)
+                                            int32_t num_ctas)
 {
     __syncthreads();
     if (threadIdx.x == 0)
-        draft_state().last = count_cta_end(word_at(words, i), p.tag, all);
+        draft_state().is_last = count_cta_end(word_at(words, i), p.tag, num_ctas);
     __syncthreads();
-    return draft_state().last;
+    return draft_state().is_last;
 }
 
 /* ------------------------------------------------------------------------------ verdicts ---- */
 
-/* Sets the range of a chain's nodes that require a draw, from their verdicts. One thread calls it.
- */
-__device__ void finish_judging(const gumbel_rule_params &p, const gumbel_chain &c)
+/* Stores the range [first, end) of a chain's nodes that require a draw, from their verdicts. One
+ * thread calls it. */
+__device__ void store_draw_range(const gumbel_rule_params &p, const gumbel_chain &c)
 {
     const gumbel_rule_node *rule_nodes = p.proposal.rule_nodes + c.first;
     int32_t first = c.count, end = 0;
@@ -96,10 +96,10 @@ __device__ void finish_judging(const gumbel_rule_params &p, const gumbel_chain &
     p.proposal.judged[c.r].end = end;
 }
 
-/* Determines the verdicts of a request whose masses are complete. All threads call it. With the
- * BLOCK rule and more than one draft, it only zeroes the sums of the residuals: the verdicts follow
- * when the sums are complete. */
-__device__ void judge_chain(const gumbel_rule_params &p, int64_t r)
+/* Determines the verdicts on the nodes of request r, whose masses are complete. All threads call
+ * it. For the rule BLOCK with several drafts it only zeroes the residual sums;
+ * gumbel_sum_draft_residuals adds the sums and then determines the verdicts. */
+__device__ void determine_verdicts(const gumbel_rule_params &p, int64_t r)
 {
     const gumbel_chain c = chain_of(p, r);
     gumbel_rule_node *rule_nodes = p.proposal.rule_nodes + c.first;
@@ -119,7 +119,7 @@ __device__ void judge_chain(const gumbel_rule_params &p, int64_t r)
     } else {
         gumbel_judge_rejection(rule_nodes, c.count);
     }
-    finish_judging(p, c);
+    store_draw_range(p, c);
 }
 
 /* -------------------------------------------------------------------------------- masses ---- */
@@ -130,10 +130,10 @@ __device__ __forceinline__ gumbel_summary sum_split(const model_row &row, split_
                                                     bool with_mass)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    gumbel_summary *own = &draft_state().own[threadIdx.x];
+    gumbel_summary *thread_summary = &draft_state().thread_summaries[threadIdx.x];
     uint32_t flags = 0;
-    gumbel_summary_empty(own);
-    warp_mass mass = {own, lane, false};
+    gumbel_summary_empty(thread_summary);
+    warp_mass mass = {thread_summary, lane, false};
     for (int base = split.begin + warp * kStep; base < split.end; base += kDraftWarps * kStep) {
         four z[kQuads];
         row.load<kStride>(base + lane / 4 * GUMBEL_BLOCK + lane % 4 * 4, z);
@@ -141,17 +141,17 @@ __device__ __forceinline__ gumbel_summary sum_split(const model_row &row, split_
         if (with_mass)
             mass.add(z);
         else
-            own->max_z = fmaxf(own->max_z, largest_of_step(z));
+            thread_summary->max_z = fmaxf(thread_summary->max_z, largest_of_step(z));
     }
     mass.flush();
-    gumbel_summary sum = *own;
+    gumbel_summary sum = *thread_summary;
     merge_masses_of_lanes<32>(&sum);
     sum.flags = __reduce_or_sync(~0u, flags);
     if (lane == 0)
-        draft_state().of_warp[warp] = sum;
+        draft_state().warp_summaries[warp] = sum;
     __syncthreads();
     for (int i = 1; i < kDraftWarps && threadIdx.x == 0; i++)
-        gumbel_summary_merge(&sum, &draft_state().of_warp[i]);
+        gumbel_summary_merge(&sum, &draft_state().warp_summaries[i]);
     return sum;
 }
 

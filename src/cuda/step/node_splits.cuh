@@ -26,11 +26,11 @@ __device__ __forceinline__ gumbel_contender best_of_cta(const gumbel_contender &
     const gumbel_contender of_warp = best_of_warp(own);
     __syncthreads();
     if (threadIdx.x % 32 == 0)
-        draft_state().best[threadIdx.x / 32] = of_warp;
+        draft_state().warp_best[threadIdx.x / 32] = of_warp;
     __syncthreads();
-    gumbel_contender best = draft_state().best[0];
+    gumbel_contender best = draft_state().warp_best[0];
     for (int i = 1; i < kDraftWarps; i++)
-        gumbel_contender_merge(&best, &draft_state().best[i]);
+        gumbel_contender_merge(&best, &draft_state().warp_best[i]);
     return best;
 }
 
@@ -98,7 +98,7 @@ __device__ void finish_node(const gumbel_rule_params &p, const gumbel_chain &c, 
     else if (own.id >= 0)
         gumbel_chain_replace(&c, shared_draft_nodes(), j, &own);
     else
-        draft_state().drawn_again = j;
+        draft_state().redraw_node = j;
 }
 
 /* Draws node j from the target. If rounding leaves no max(r p - q, 0), then p equals q, and the
@@ -204,7 +204,7 @@ __device__ __noinline__ void draw_from_lists(const gumbel_rule_params &p, const 
     if (threadIdx.x == 0 && best.id >= 0)
         gumbel_chain_replace(&c, shared_draft_nodes(), j, &best);
     else if (threadIdx.x == 0)
-        draft_state().drawn_again = j;
+        draft_state().redraw_node = j;
     __syncthreads();
 }
 
@@ -218,7 +218,7 @@ __device__ gumbel_walk_result finish_chain(const gumbel_rule_params &p, const gu
     gumbel_walk_result w = gumbel_walk_result_none(GUMBEL_ROW_DRAFT);
     const gumbel_span span = {c.first, c.count, 1};
     if (threadIdx.x == 0)
-        draft_state().drawn_again = -1;
+        draft_state().redraw_node = -1;
     read_undrawn(v, span, nodes, kDraftThreads);
     if (__syncthreads_or(!add_draws(v, c.r, span, nodes, kDraftThreads)))
         return w;
@@ -232,8 +232,8 @@ __device__ gumbel_walk_result finish_chain(const gumbel_rule_params &p, const gu
     /* No walk passes a node with a residual. */
     if (judged.end > 0 && is_listed(p, rule_nodes[judged.end - 1]))
         draw_from_lists(p, c, judged.end - 1);
-    if (draft_state().drawn_again >= 0)
-        draw_again(p, c, draft_state().drawn_again);
+    if (draft_state().redraw_node >= 0)
+        draw_again(p, c, draft_state().redraw_node);
     if (threadIdx.x == 0)
         w = gumbel_draft_walk(&v, c.r, c.first, nodes, c.count);
     return w;

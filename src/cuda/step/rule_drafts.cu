@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
     }
     if (is_last_cta(p, p.counters, r,
                     (p.proposal.supplied ? 1 : 2) * gumbel_draft_span(&v, r).count))
-        judge_chain(p, r);
+        determine_verdicts(p, r);
 }
 
 /* ----------------------------------------------------------------------------- residuals ---- */
@@ -110,17 +110,17 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
     for (int half = 16; half > 0; half /= 2)
         sum += __shfl_xor_sync(~0u, sum, half);
     if (lane == 0)
-        draft_state().sums[warp] = sum;
+        draft_state().warp_residuals[warp] = sum;
     __syncthreads();
     if (threadIdx.x == 0) {
         for (int i = 1; i < kDraftWarps; i++)
-            sum += draft_state().sums[i];
+            sum += draft_state().warp_residuals[i];
         atomicAdd(word_at(p.proposal.sums, b), sum);
     }
     if (is_last_cta(p, p.counters, c.r, (drafts - 1) * p.splits) && threadIdx.x == 0) {
         gumbel_judge_block(p.proposal.rule_nodes + c.first, c.count, drafts,
                            p.proposal.sums + c.first);
-        finish_judging(p, c);
+        store_draw_range(p, c);
     }
 }
 

@@ -10,14 +10,15 @@
 
 typedef struct ranks_device_rows {
     ranks_draw *draw;
-    int64_t stride; /* elements from a shard's row to the next; equal on all ranks */
-    int64_t vocab;  /* size of the whole vocabulary */
-    int64_t slice;  /* rows in one exchange */
-    float *own;     /* [slice, stride]: y of this rank's shard */
-    float *all;     /* [R, slice, stride]: y of all shards; NULL with peer memory */
-    float *whole;   /* [slice, vocab]: y of the whole vocabulary */
+    int64_t stride;       /* elements from a shard's row to the next; equal on all ranks */
+    int64_t vocab;        /* size of the whole vocabulary */
+    int64_t slice;        /* rows in one exchange */
+    float *shard_rows;    /* [slice, stride]: y of this rank's shard */
+    float *gathered_rows; /* [R, slice, stride]: y of all shards; NULL with peer memory */
+    float *whole_rows;    /* [slice, vocab]: y of the whole vocabulary */
 } ranks_device_rows;
 
+/* Carves the arrays for slices of `slice` rows from a workspace. */
 ranks_device_rows ranks_carve_device_rows(ranks_draw *draw, gumbel_cursor *cursor, int64_t slice);
 
 /* Raises *max_bytes, if it is smaller, to the workspace size of the calls that compute y and that
@@ -26,18 +27,19 @@ gumbel_status ranks_count_device_rows(const ranks_device_rows *rows, size_t *max
                                       gumbel_error *error);
 
 /* Queues the computation of y for rows [first, first + count) of this rank's shard. */
-gumbel_status ranks_make_device_rows(const ranks_device_rows *rows, int64_t first, int64_t count,
+gumbel_status ranks_queue_shard_rows(const ranks_device_rows *rows, int64_t first, int64_t count,
                                      gumbel_error *error);
 
-/* The problem that draws rows [first, first + count) of the batch from rows->whole. */
-gumbel_problem ranks_problem_of_whole(const ranks_device_rows *rows, int64_t first, int64_t count);
+/* Returns the problem that draws rows [first, first + count) of the batch from rows->whole_rows. */
+gumbel_problem ranks_build_whole_problem(const ranks_device_rows *rows, int64_t first,
+                                         int64_t count);
 
-/* An exchange that scatters `count` rows into whole rows: the shards of rank `first` and of as many
- * ranks after it as fit into one exchange. */
-gumbel_peer_rows ranks_peer_rows_of(const ranks_device_rows *rows, int64_t count, int32_t first);
+/* Returns an exchange by peer memory that scatters `count` rows of each shard into whole rows, for
+ * ranks from `first` on, as many as one exchange can have (GUMBEL_PEERS_RANKS). */
+gumbel_peer_rows ranks_build_peer_rows(const ranks_device_rows *rows, int64_t count, int32_t first);
 
-/* As ranks_peer_rows_of(), for rows that are gathered in rows->all already. */
-gumbel_gathered_rows ranks_gathered_rows_of(const ranks_device_rows *rows, int64_t count,
-                                            int32_t first);
+/* As ranks_build_peer_rows(), but scatters from rows->gathered_rows. */
+gumbel_gathered_rows ranks_build_gathered_rows(const ranks_device_rows *rows, int64_t count,
+                                               int32_t first);
 
 #endif

@@ -76,8 +76,8 @@ static gumbel_problem find_selection(const device_top64 *d)
         return q;
     q.hidden_size = 0;
     q.hidden = q.weight = q.bias = (gumbel_tensor){0};
-    q.logits =
-        (gumbel_tensor){d->rows.own, GUMBEL_FLOAT32, q.batch, q.vocab, d->rows.stride, {0, 0}};
+    q.logits = (gumbel_tensor){d->rows.shard_rows, GUMBEL_FLOAT32, q.batch, q.vocab,
+                               d->rows.stride,     {0, 0}};
     q.scale = 1.0f;
     q.soft_cap = 0.0f;
     return q;
@@ -86,7 +86,7 @@ static gumbel_problem find_selection(const device_top64 *d)
 /* The problem that draws fallback rows, which are slots of the batch. */
 static gumbel_problem find_fallback_draw(const device_top64 *d)
 {
-    gumbel_problem w = ranks_problem_of_whole(&d->rows, 0, d->rows.draw->p->batch);
+    gumbel_problem w = ranks_build_whole_problem(&d->rows, 0, d->rows.draw->p->batch);
     if (!w.sampling.slots.of_row)
         w.sampling.slots.count = (int32_t)w.batch;
     w.sampling.slots.of_row = d->slots;
@@ -132,11 +132,13 @@ static gumbel_status draw_candidates(const device_top64 *d, gumbel_error *error)
     gumbel_group *group = draw->group;
     const gumbel_rank_calls *calls = group->device->backend->ranks;
     const int64_t batch = draw->p->batch, words = count_words(batch);
-    const gumbel_problem q = find_selection(d), whole = ranks_problem_of_whole(&d->rows, 0, batch);
-    const gumbel_top64_call call = {&q,          &whole,         draw->output, d->own,
-                                    d->rows.own, d->rows.stride, draw->local,  d->fallback};
+    const gumbel_problem q = find_selection(d),
+                         whole = ranks_build_whole_problem(&d->rows, 0, batch);
+    const gumbel_top64_call call = {
+        &q,          &whole,     draw->output, d->own, d->rows.shard_rows, d->rows.stride,
+        draw->local, d->fallback};
     if (!product_selects(d))
-        GUMBEL_FORWARD(ranks_make_device_rows(&d->rows, 0, batch, error));
+        GUMBEL_FORWARD(ranks_queue_shard_rows(&d->rows, 0, batch, error));
     if (group->peers.ranks && batch <= GUMBEL_PEERS_TOP64_ROWS &&
         batch * GUMBEL_RANK_WORDS <= (int64_t)group->peers.words) {
         group->traffic.exchanges++;
@@ -155,7 +157,7 @@ static gumbel_status exchange_fallback(const device_top64 *d, gumbel_error *erro
     const ranks_draw *draw = d->rows.draw;
     gumbel_group *group = draw->group;
     gumbel_device *device = group->device;
-    gumbel_gathered_rows gathered = ranks_gathered_rows_of(&d->rows, draw->p->batch, 0);
+    gumbel_gathered_rows gathered = ranks_build_gathered_rows(&d->rows, draw->p->batch, 0);
     gathered.rows.chosen = d->fallback;
     gathered.rows.of_row = draw->p->sampling.slots.of_row;
     gathered.rows.list = d->list;

@@ -1,37 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The worker of a group: a thread that runs host collectives. Only a GPU knows the fallback rows,
- * so a kernel requests their gather and waits for it (core/ranks/host_collective.h); the worker
- * gathers them by the transport's `blocking_all_gather`. The GPUs of all ranks make the same
- * requests in the same order, as their decisions depend only on data that all of them have.
+ * The host worker of a group: a thread that gathers fallback rows for its GPU. Only the GPU knows
+ * which rows these are, so a kernel requests their gather and waits (core/ranks/host_collective.h);
+ * the worker runs the transport's `blocking_all_gather`. The GPUs of all ranks make the same
+ * requests in the same order, as these depend only on data that all of them have.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "core/fail.h"
 #include "ranks/group.h"
+#include "ranks/transports/clock.h"
 
-#include <inttypes.h>
 #include <signal.h>
 #include <time.h>
 
-/* Back-off sleep between two polls: the shortest after a request, doubled after each poll without
- * one. */
+/* Back-off sleep between two polls: the minimum after a request, doubled by each idle poll. */
 #define SLEEP_NS_MIN 10000
 #define SLEEP_NS_MAX 500000
 
-/* The GPU waits this much longer than the time-out of the worker's gather, so that the worker
- * reports a failure first. */
+/* The GPU waits this much longer than the worker's gather, so that the worker fails first and its
+ * reason is reported. */
 #define GRACE_MS 1000
 
-/* Runs the gather that the GPU has requested; returns 0 on success. */
-static int run_collective(const gumbel_group *group)
+/* Runs the gather that the GPU has requested; returns 0 on success. A failure is recorded. */
+static int run_collective(gumbel_group *group)
 {
-    char why[GUMBEL_WHY_BYTES] = "";
     const gumbel_transport *t = &group->transport;
-    const gumbel_host_collective *c = group->worker.host;
-    const void *send = (const void *)(uintptr_t)c->send;
-    void *receive = (void *)(uintptr_t)c->receive;
-    return t->blocking_all_gather(t->context, NULL, send, receive, (size_t)c->bytes,
-                                  group->timeout_ms, why);
+    ranks_host_worker *w = &group->worker;
+    const void *send = (const void *)(uintptr_t)w->host->send;
+    void *receive = (void *)(uintptr_t)w->host->receive;
+    int64_t begin = ranks_now_ms();
+    if (t->blocking_all_gather(t->context, NULL, send, receive, (size_t)w->host->bytes,
+                               group->timeout_ms, w->why) == 0)
+        return 0;
+    w->elapsed_ms = ranks_now_ms() - begin;
+    __atomic_store_n(&w->failed, 1, __ATOMIC_RELEASE);
+    return 1;
 }
 
 static void *run_worker(void *argument)
@@ -74,17 +77,17 @@ gumbel_status ranks_start_host_worker(gumbel_group *group, gumbel_error *error)
 {
     const gumbel_rank_calls *calls = group->device->backend->ranks;
     ranks_host_worker *w = &group->worker;
-    int32_t all = 1;
+    int32_t all_have_threads = 1;
     /* group->frames has room for one int32_t of each rank. */
-    int32_t *runs = (int32_t *)(void *)group->frames;
+    int32_t *have_threads = (int32_t *)(void *)group->frames;
     if (group->transport.blocking_all_gather &&
         calls->create_host_collective(group->device, &w->host, &w->device, NULL) == GUMBEL_OK)
-        w->runs = start_thread(group);
-    int32_t own = w->runs;
-    GUMBEL_FORWARD(ranks_gather(group, &own, runs, sizeof own, error));
+        w->has_thread = start_thread(group);
+    int32_t has_thread = w->has_thread;
+    GUMBEL_FORWARD(ranks_gather(group, &has_thread, have_threads, sizeof has_thread, error));
     for (int32_t r = 0; r < group->transport.ranks; r++)
-        all &= runs[r];
-    if (!all)
+        all_have_threads &= have_threads[r];
+    if (!all_have_threads)
         ranks_stop_host_worker(group);
     return GUMBEL_OK;
 }
@@ -92,7 +95,7 @@ gumbel_status ranks_start_host_worker(gumbel_group *group, gumbel_error *error)
 void ranks_stop_host_worker(gumbel_group *group)
 {
     ranks_host_worker *w = &group->worker;
-    if (w->runs) {
+    if (w->has_thread) {
         __atomic_store_n(&w->stop, 1, __ATOMIC_RELEASE);
         pthread_join(w->thread, NULL);
     }
@@ -109,9 +112,11 @@ gumbel_host_collective *ranks_get_collective(const gumbel_group *group, int64_t 
 
 gumbel_status ranks_check_host_worker(gumbel_group *group, gumbel_error *error)
 {
-    if (!group->worker.runs || !__atomic_load_n(&group->worker.host->failed, __ATOMIC_ACQUIRE))
+    const ranks_host_worker *w = &group->worker;
+    if (!w->has_thread || !__atomic_load_n(&w->host->failed, __ATOMIC_ACQUIRE))
         return GUMBEL_OK;
-    group->broken = 1;
-    return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group",
-                       "rows were not exchanged within %" PRId64 " ms", group->timeout_ms);
+    /* Otherwise the GPU has set host->failed, as it waited in vain. */
+    if (__atomic_load_n(&w->failed, __ATOMIC_ACQUIRE))
+        return ranks_fail_exchange(group, w->elapsed_ms, w->why, error);
+    return ranks_fail_exchange(group, group->timeout_ms, "", error);
 }

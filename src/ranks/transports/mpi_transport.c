@@ -128,7 +128,7 @@ gumbel_status gumbel_mpi_transport(MPI_Comm communicator, gumbel_transport *tran
 {
     int initialised = 0, rank = 0;
     if (!transport)
-        return set_error(error, GUMBEL_ERROR_ARGUMENT, "transport", "transport is NULL");
+        return set_error(error, GUMBEL_ERROR_ARGUMENT, "transport", "is NULL");
     MPI_Initialized(&initialised);
     if (!initialised || communicator == MPI_COMM_NULL)
         return set_error(error, GUMBEL_ERROR_ARGUMENT, "communicator",

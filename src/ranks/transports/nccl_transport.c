@@ -430,7 +430,7 @@ gumbel_status gumbel_nccl_id(char id[GUMBEL_NCCL_ID_BYTES], gumbel_error *error)
 {
     nccl_library nccl;
     nccl_id created;
-    GUMBEL_REFUSE_IF(!id, error, "id", "id is NULL");
+    GUMBEL_REFUSE_IF(!id, error, "id", "is NULL");
     GUMBEL_FORWARD(load_libraries(&nccl, NULL, error));
     int code = nccl.get_id(&created);
     if (code != 0)
@@ -444,14 +444,14 @@ gumbel_status gumbel_nccl_transport(void *communicator, const char *id, int32_t 
                                     int32_t ordinal, gumbel_transport *transport,
                                     gumbel_error *error)
 {
-    GUMBEL_REFUSE_IF(!transport, error, "transport", "transport is NULL");
+    GUMBEL_REFUSE_IF(!transport, error, "transport", "is NULL");
     GUMBEL_REFUSE_IF(!communicator == !id, error, "communicator",
                      "set either communicator or id, and not both");
     GUMBEL_REFUSE_IF(id && (ranks < 1 || ranks > GUMBEL_RANKS_MAX), error, "ranks",
-                     "ranks is %d; it must be in 1..%d", (int)ranks, GUMBEL_RANKS_MAX);
-    GUMBEL_REFUSE_IF(id && (rank < 0 || rank >= ranks), error, "rank",
-                     "rank is %d; it must be in 0..%d", (int)rank, (int)ranks - 1);
-    GUMBEL_REFUSE_IF(id && ordinal < 0, error, "ordinal", "ordinal is %d", (int)ordinal);
+                     "is %d; it must be in 1..%d", (int)ranks, GUMBEL_RANKS_MAX);
+    GUMBEL_REFUSE_IF(id && (rank < 0 || rank >= ranks), error, "rank", "is %d; it must be in 0..%d",
+                     (int)rank, (int)ranks - 1);
+    GUMBEL_REFUSE_IF(id && ordinal < 0, error, "ordinal", "is %d", (int)ordinal);
     nccl_context *c = calloc(1, sizeof *c);
     if (!c)
         return gumbel_fail(error, GUMBEL_ERROR_MEMORY, "transport", "out of memory");

@@ -113,8 +113,7 @@ gumbel_status ranks_exchange_summaries(gumbel_group *group, void *stream,
     int64_t max_rows = (int64_t)(group->peers.words / each) / call->num_samples;
     if (max_rows == 0)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.peer_bytes",
-                           "peer_bytes is too small for %d samples of a row",
-                           (int)call->num_samples);
+                           "is too small for %d samples of a row", (int)call->num_samples);
     for (int64_t done = 0; done < call->batch; done += max_rows) {
         int64_t rows = call->batch - done < max_rows ? call->batch - done : max_rows;
         gumbel_output output = gumbel_output_slice(call->output, done, call->num_samples);

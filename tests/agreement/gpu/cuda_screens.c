@@ -22,7 +22,7 @@ gpu_head copy_head_to_gpu(const generated_head *generated)
     if (gumbel_screen_size(gpu, &h.head.weight, &h.screen.bytes, &error))
         die("gumbel_screen_size: %s: %s", error.field, error.message);
     h.screen.data = gpu_make(h.screen.bytes);
-    if (gumbel_screen_prepare(gpu, NULL, &h.head.weight, &h.screen, &error))
+    if (gumbel_screen_prepare(gpu, NULL, &h.head.weight, NULL, &h.screen, &error))
         die("gumbel_screen_prepare: %s: %s", error.field, error.message);
     h.head.screen = h.screen;
     return h;

@@ -69,7 +69,7 @@ def read_parameters(vocab):
 
 def draw_all(logits, vocab, raw):
     """Results of a drawer for all parameters; twice, as prepared calls are kept."""
-    from gumbel._vllm.drawer import Drawer, LogprobsRequest, verify
+    from gumbel._vllm.drawer import Drawer, LogprobsRequest
 
     drawer, found = Drawer(), {}
     for name, parameters in read_parameters(vocab).items():
@@ -86,7 +86,7 @@ def draw_all(logits, vocab, raw):
     tokens = torch.tensor([7, 2, 3, 7, 4, 5], dtype=torch.int32)
     offsets = torch.tensor([0, 3, 6], dtype=torch.int32)
     parameters = type(parameters)(rows, mask=read_parameters(vocab)["masked"].mask)
-    parts = verify(logits(), parameters, tokens, offsets, 3)
+    parts = drawer.verify(logits(), parameters, tokens, offsets, 3)
     found["verify"] = [part.numpy() for part in parts]
     return found
 
@@ -259,7 +259,7 @@ def test_a_dead_rank_is_an_error_of_the_step():
         found = on_two_ranks(_dying, folder, answers=1)
     assert not isinstance(found[0], str), found[0]
     errors, waited = found[0]
-    assert errors[0].startswith("group: an exchange failed within 5000 ms")
+    assert errors[0].startswith("group: an exchange failed")
     assert errors[1] == "group: an earlier exchange failed" and waited < 15
 
 

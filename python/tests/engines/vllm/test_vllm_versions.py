@@ -13,6 +13,7 @@ import torch  # noqa: E402
 import vllm  # noqa: E402
 from gumbel._vllm import lazy, self_check, vllm_versions as versions  # noqa: E402
 from gumbel._vllm.draw_parameters import DrawParameters  # noqa: E402
+from gumbel._vllm.drawer import Drawer  # noqa: E402
 
 NEWER = "import vllm; vllm.__version__ = '0.99.0'\n"
 OTHER_SCALE = """
@@ -131,7 +132,7 @@ def deferred(scale=1.0, dtype=torch.float32, rounded=torch.float32):
 
 def test_a_known_version_is_not_checked():
     owner = types.SimpleNamespace()
-    self_check.prove_first_draw(owner, *deferred(scale=2.0))
+    self_check.prove_first_draw(owner, Drawer(), *deferred(scale=2.0))
     assert not vars(owner) and not self_check.is_unproven(owner)
 
 
@@ -140,16 +141,17 @@ def test_the_first_draw_of_a_newer_version_is_compared(newer, dtype):
     owner = types.SimpleNamespace(_gumbel_serves=True)
     logits, parameters = deferred(dtype=dtype, rounded=dtype)
     assert self_check.is_unproven(owner)
-    self_check.prove_first_draw(owner, torch.zeros(ROWS, VOCAB), parameters)
+    self_check.prove_first_draw(owner, Drawer(), torch.zeros(ROWS, VOCAB), parameters)
     assert self_check.is_unproven(owner)  # logits of vLLM's own prove nothing
-    self_check.prove_first_draw(owner, logits, parameters)
+    self_check.prove_first_draw(owner, Drawer(), logits, parameters)
     assert not self_check.is_unproven(owner) and lazy.is_lazy(logits)
 
 
 @pytest.mark.parametrize("scale", [1.5, 0.9, -1.0])
 def test_other_logits_leave_the_draws_to_vllm(newer, scale):
     owner = types.SimpleNamespace(_gumbel_serves=True)
-    found = self_check.attempt(owner, self_check.prove_first_draw, owner, *deferred(scale=scale))
+    arguments = (owner, Drawer(), *deferred(scale=scale))
+    found = self_check.attempt(owner, self_check.prove_first_draw, *arguments)
     assert found is None and owner._gumbel_serves is False and self_check.is_unproven(owner)
     assert self_check.attempt(owner, pytest.fail) is None  # not tried again
 

@@ -27,11 +27,11 @@ def _compare(kind, found, wanted):
 
 def _watch(weight):
     """Repeats every draw of a shard with the whole head, and compares."""
-    from gumbel._vllm import drawer, runner_v1, runner_v2
+    from gumbel._vllm import drawer
     from gumbel._vllm.counts import Counts
     from gumbel._vllm.lazy import is_lazy
 
-    draw, verify = drawer.Drawer.draw, drawer.verify
+    draw, verify = drawer.Drawer.draw, drawer.Drawer.verify
     ours = drawer.counts
 
     def again(call, logits, *arguments):
@@ -51,14 +51,15 @@ def _watch(weight):
             _compare("draw", held, vars(whole).values())
         return found
 
-    def verified(logits, parameters, *rest):
-        found = verify(logits, parameters, *rest)
+    def verified(self, logits, parameters, *rest):
+        found = verify(self, logits, parameters, *rest)
         if is_lazy(logits) and logits.shard is not None and logits.columns is None:
-            _compare("verify", found, again(verify, logits, parameters, *rest))
+            whole = again(lambda *a: verify(drawer.Drawer(), *a), logits, parameters, *rest)
+            _compare("verify", found, whole)
         return found
 
     drawer.Drawer.draw = drawn
-    runner_v1.verify = runner_v2.verify = verified
+    drawer.Drawer.verify = verified
 
 
 class Extension:

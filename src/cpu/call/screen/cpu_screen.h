@@ -40,6 +40,7 @@ typedef struct cpu_screen {
     gumbel_screen_offsets offsets;
     const gumbel_screen_block *block_bounds; /* [blocks] of the certificate */
     const float *steps;                      /* [64 * blocks] */
+    const int32_t *dither;                   /* [columns] */
     const uint8_t *copy;
     cpu_screen_row *rows;        /* [B] */
     float *hidden;               /* [B] hidden states, each packed as a batch of one */
@@ -112,7 +113,8 @@ static inline void cpu_mark_fallback_row(const cpu_screen *screen, int64_t b)
 int cpu_is_fallback_row(const cpu_job *job, int64_t thread, int64_t b);
 
 /* Backend functions (backend.h). */
-gumbel_status cpu_make_screen(gumbel_device *device, const gumbel_problem *problem, void *screen,
+gumbel_status cpu_make_screen(gumbel_device *device, const gumbel_problem *problem,
+                              const gumbel_screen_options *options, void *screen,
                               gumbel_error *error);
 gumbel_status cpu_verify_screen(gumbel_device *device, const gumbel_problem *problem,
                                 gumbel_error *error);

@@ -216,6 +216,7 @@ static void find_screen_arrays(cpu_screen *screen, const gumbel_problem *p)
     memcpy(&screen->header, base, sizeof screen->header);
     screen->block_bounds = (const void *)(base + screen->offsets.bounds);
     screen->steps = (const void *)(base + screen->offsets.steps);
+    screen->dither = (const void *)(base + screen->offsets.dither);
     screen->copy = base + screen->offsets.copy;
 }
 

@@ -4,6 +4,7 @@
  */
 #include "cpu/call/screen/cpu_screen.h"
 
+#include "core/entropy.h"
 #include "core/fail.h"
 #include "cpu/cpu_policy.h"
 
@@ -27,8 +28,11 @@ static void make_block(screen_maker *m, int64_t block)
 {
     const gumbel_tensor *weight = &m->problem->weight;
     int64_t stride = weight->stride * cpu_get_element_size(weight->dtype);
-    cpu_quantized_rows rows = {
-        .dtype = weight->dtype, .stride_bytes = stride, .hidden_size = weight->cols};
+    cpu_quantized_rows rows = {.dtype = weight->dtype,
+                               .stride_bytes = stride,
+                               .hidden_size = weight->cols,
+                               .dither =
+                                   (const int32_t *)(const void *)(m->screen + m->offsets.dither)};
     for (int64_t first = block * GUMBEL_BLOCK; first < (block + 1) * GUMBEL_BLOCK; first += 16) {
         int64_t remaining = weight->rows - first;
         rows.count = remaining < 0 ? 0 : remaining < 16 ? (int)remaining : 16;
@@ -50,7 +54,26 @@ static void make_claimed_blocks(void *argument, int32_t thread)
         make_block(m, block);
 }
 
-gumbel_status cpu_make_screen(gumbel_device *device, const gumbel_problem *p, void *screen,
+/* Writes the dither of the columns; the padding of the last columns is 0. */
+static gumbel_status make_dither(const screen_maker *m, const uint64_t *seed, gumbel_error *error)
+{
+    int32_t *dither = (int32_t *)(void *)(m->screen + m->offsets.dither);
+    int64_t columns = m->problem->hidden_size;
+    memset(dither, 0, (size_t)m->offsets.columns * sizeof *dither);
+    if (seed) {
+        gumbel_screen_seed_dither(*seed, columns, dither);
+        return GUMBEL_OK;
+    }
+    if (!gumbel_read_entropy(dither, (size_t)columns * sizeof *dither))
+        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "options.seed",
+                           "the operating system gave no random bytes: give a seed");
+    for (int64_t i = 0; i < columns; i++)
+        dither[i] = gumbel_screen_dither_of((uint32_t)dither[i]);
+    return GUMBEL_OK;
+}
+
+gumbel_status cpu_make_screen(gumbel_device *device, const gumbel_problem *p,
+                              const gumbel_screen_options *options, void *screen,
                               gumbel_error *error)
 {
     screen_maker m = {.device = (cpu_device *)device, .problem = p, .screen = screen};
@@ -60,11 +83,12 @@ gumbel_status cpu_make_screen(gumbel_device *device, const gumbel_problem *p, vo
                                    .rows = p->vocab,
                                    .columns = p->hidden_size,
                                    .dtype = (uint32_t)p->weight.dtype,
-                                   .list_max = GUMBEL_SCREEN_LIST_MAX};
+                                   .list_max = GUMBEL_SCREEN_LIST_MAX,
+                                   .certificate = (uint32_t)options->certificate};
     int known = gumbel_screen_find_offsets(p->vocab, p->hidden_size, &m.offsets);
-    (void)error;
     (void)known;
     GUMBEL_ASSERT(known);
+    GUMBEL_FORWARD(make_dither(&m, options->seed, error));
     memset(screen, 0, m.offsets.steps);
     int worth_threads = p->vocab >= CPU_PARALLEL_PRODUCTS / p->hidden_size;
     cpu_run_task(m.device, worth_threads, make_claimed_blocks, &m);

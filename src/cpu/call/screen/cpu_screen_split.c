@@ -44,7 +44,7 @@ static void split_hidden_row(cpu_screen *screen, int64_t b)
                           screen->hidden + b * cpu_get_packed_size(p->hidden_size));
     screen->exact_job.device->kernels->transform_logits(from, p->hidden.dtype, (int)p->hidden_size,
                                                         &cpu_identity, wide);
-    if (!gumbel_screen_split_hidden(wide, p->hidden_size, &screen->header,
+    if (!gumbel_screen_split_hidden(wide, p->hidden_size, &screen->header, screen->dither,
                                     find_product_error(p->hidden_size), &planes,
                                     &screen->rows[b].hidden_error)) {
         for (int64_t k = 0; k < columns; k += 64) {

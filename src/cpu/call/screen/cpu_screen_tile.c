@@ -46,7 +46,9 @@ static void write_bounds(const cpu_screen *screen, const cpu_screen_product *pro
         .steps = screen->steps + range.block * GUMBEL_BLOCK,
         .unit = hidden_error->unit,
         .plane = (float)screen->kernel->plane,
-        .width = sign * gumbel_screen_error_width(hidden_error, &screen->block_bounds[range.block]),
+        .width =
+            sign * gumbel_screen_error_width(hidden_error, &screen->block_bounds[range.block]) -
+            hidden_error->shift,
         .tiny = sign * GUMBEL_SCREEN_TINY};
     int whole = range.count == GUMBEL_BLOCK;
     screen->exact_job.device->kernels->bound_logits(&bounds, whole ? out : block_bounds);

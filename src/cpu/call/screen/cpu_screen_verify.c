@@ -31,21 +31,25 @@ static int is_row_bounded(const screen_verifier *v, int64_t row)
         base + v->offsets.copy + row / 16 * 16 * v->offsets.columns + row % 16 * 4;
     const char *from =
         (const char *)weight->data + row * weight->stride * cpu_get_element_size(weight->dtype);
+    const int32_t *dither = (const int32_t *)(const void *)(base + v->offsets.dither);
     double error = 0.0, size = 0.0, square = 0.0, entry = 0.0;
-    int finite = 1;
+    int finite = 1, dithered = 1;
     for (int64_t i = 0; i < weight->cols; i++) {
         double w = (double)cpu_widen_element(from, weight->dtype, i);
         int q = copy[i / 64 * CPU_SCREEN_TILE + i % 64 / 4 * 64 + i % 4] - 128;
-        double e = w / step - q;
+        double u = (double)dither[i] * (double)GUMBEL_SCREEN_DITHER_UNIT;
+        double e = w / step - (q - u);
         finite &= isfinite(w);
         error += e * e;
         size += (double)(q * q);
         square += w * w;
         entry = fabs(e) > entry ? fabs(e) : entry;
+        dithered &= u >= -0.5 && u < 0.5;
     }
     if (!finite)
         return isnan(step);
-    return sqrt(error) <= (double)bound.error && sqrt(size) <= (double)bound.size &&
+    return dithered && sqrt(error) <= (double)bound.error && sqrt(size) <= (double)bound.size &&
+           sqrt(square) <= step * ((double)bound.size + (double)bound.error) &&
            entry <= (double)GUMBEL_SCREEN_ENTRY && bound.error <= v->header.error &&
            sqrt(square) <= (double)v->header.weight * (1 + 0x1p-20);
 }

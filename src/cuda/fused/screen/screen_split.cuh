@@ -100,6 +100,7 @@ template <class call> class row_split
         hidden_error.unit = (float)((double)__uint_as_float(max_bits) / (256 * 127) * kFloatUp);
         hidden_error.unit = fmaxf(hidden_error.unit, 0x1p-100f);
         hidden_error.rounding = (float)(s.gamma * norm * kFloatUp);
+        hidden_error.dithered = GUMBEL_SCREEN_WIDTH_MIN;
         const double entry = fmin((double)GUMBEL_SCREEN_ENTRY, (double)error);
         double best = INFINITY, inlier_norm = norm;
         for (int step = 0; step < 3; step++) {
