@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The unchanged C interface: `gumbel/gumbel.h` and `gumbel/drafts.h`, which document every item.
+//! The unchanged C interface: `gumbel/gumbel.h`, `gumbel/drafts.h` and `gumbel/screen.h`, which
+//! document every item.
 //! Enums are `i32`, as in the C ABI. A struct's first field `struct_size` is its size.
 #![allow(non_camel_case_types, missing_docs)]
 

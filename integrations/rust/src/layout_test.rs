@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compares every struct of `ffi` with the C compiler's layout of the installed header.
+//! Compares every struct of `ffi` with the C compiler's layout of the installed headers.
 use crate::ffi;
 use std::fmt::Write as _;
 use std::process::Command;
 
 /// The lines that a C program prints for these structs: their sizes, each field's offset and size.
 fn c_program() -> String {
-    let mut text =
-        String::from("#include <gumbel/drafts.h>\n#include <stdio.h>\nint main(void)\n{\n");
+    let mut text = String::from(
+        "#define GUMBEL_UNSTABLE\n#include <gumbel/drafts.h>\n#include <gumbel/screen.h>\n\
+         #include <stdio.h>\nint main(void)\n{\n",
+    );
     for (name, _, fields) in ffi::layouts() {
         writeln!(text, "printf(\"{name} %zu\\n\", sizeof(struct {name}));", name = name).unwrap();
         for (field, _, _) in fields {
