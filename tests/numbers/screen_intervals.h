@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Intervals of logits by a screen, computed by plain loops from its bytes and the library's bounds,
+ * and compared with the library's logits.
+ */
+#ifndef TESTS_SCREEN_INTERVALS_H
+#define TESTS_SCREEN_INTERVALS_H
+
+#include "gumbel/screen.h"
+#include "generated_heads.h"
+#include "maths/screen_bound.h"
+
+/* A term of the bound that is omitted or too small. */
+typedef enum mutant {
+    WHOLE,
+    SMALL_ENTRY,
+    SMALL_ERROR,
+    NO_RESIDUAL,
+    NO_ROUNDING,
+    NO_SHIFT,
+    MUTANTS
+} mutant;
+
+extern const char *const mutant_names[MUTANTS];
+
+/* The fractions of their half widths that the errors of logits take. */
+typedef struct seen {
+    long checked, outside;
+    double max_used, square; /* largest; sum of squares */
+} seen;
+
+/* A screen in the CPU's layout, and the head that it belongs to. */
+typedef struct screened {
+    const generated_head *head;
+    unsigned char *screen; /* freed by the caller */
+    gumbel_screen_header header;
+    gumbel_screen_offsets offsets;
+    int plane; /* values of the low plane of hidden states */
+} screened;
+
+/* The screen of a head, with dither from a fixed seed. */
+screened make_screened(gumbel_device *device, const generated_head *head, int plane,
+                       gumbel_screen_certificate certificate);
+
+/* Makes a screen again without dither: all weights are rounded to the nearest integer. The number
+ * of rows is a multiple of 64. */
+void remove_dither(screened *s);
+
+/* The integer q of a weight, and its quantization error in steps. */
+int byte_of(const screened *s, int64_t row, int64_t i);
+float error_of(const screened *s, int64_t row, int64_t i);
+
+/* Adds to *into whether the logits of hidden state h are within their intervals. */
+void check_logits(const screened *s, const float *h, mutant m, seen *into);
+
+/* A float32 head of 192 rows of equal weights w, 62.5 steps and a little more, beside one of 126.5
+ * steps. Each is rounded to 63 without dither, so that with h = 1 all quantization errors have one
+ * sign and the largest sum. The caller frees its weights. */
+generated_head generate_half_steps(int64_t columns, float w);
+void fill_ones(float *h, int64_t columns);
+
+#endif
