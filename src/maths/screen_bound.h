@@ -113,9 +113,9 @@ GUMBEL_INLINE int32_t gumbel_screen_dither_of(uint32_t word)
 GUMBEL_INLINE int32_t gumbel_screen_round(float x, int32_t dither, float *error)
 {
     int32_t sum = (int32_t)rintf(x * 0x1p24f) + dither + (1 << 23);
-    int32_t q = (sum - (int32_t)((uint32_t)sum & 0xffffffu)) / (1 << 24);
-    *error = (float)((1 << 23) - (int32_t)((uint32_t)sum & 0xffffffu)) * GUMBEL_SCREEN_DITHER_UNIT;
-    return q;
+    int32_t below = (int32_t)((uint32_t)sum & 0xffffffu);
+    *error = (float)((1 << 23) - below) * GUMBEL_SCREEN_DITHER_UNIT;
+    return (sum - below) / (1 << 24);
 }
 
 /* The int8 planes of a hidden state, k = size * high + low, in groups of 64 columns. */

@@ -19,8 +19,7 @@ gumbel_status gumbel_read_screen_options(gumbel_screen_options *into,
                      "%d is no certificate; it must be GUMBEL_SCREEN_PROBABLE or "
                      "GUMBEL_SCREEN_CERTAIN",
                      (int)into->certificate);
-    GUMBEL_REFUSE_IF(into->reserved != 0, error, "options.reserved", "%d was given; it must be 0",
-                     (int)into->reserved);
+    GUMBEL_REFUSE_IF(into->reserved, error, "options.reserved", "is not 0");
     return GUMBEL_OK;
 }
 

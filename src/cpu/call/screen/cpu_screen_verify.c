@@ -14,6 +14,8 @@ typedef struct screen_verifier {
     const gumbel_problem *problem;
     gumbel_screen_offsets offsets;
     gumbel_screen_header header;
+    const int32_t *dither;
+    int is_dither_valid;
     _Atomic int64_t next;
     _Atomic int64_t fault; /* the first row whose bound does not hold */
 } screen_verifier;
@@ -31,27 +33,35 @@ static int is_row_bounded(const screen_verifier *v, int64_t row)
         base + v->offsets.copy + row / 16 * 16 * v->offsets.columns + row % 16 * 4;
     const char *from =
         (const char *)weight->data + row * weight->stride * cpu_get_element_size(weight->dtype);
-    const int32_t *dither = (const int32_t *)(const void *)(base + v->offsets.dither);
     double error = 0.0, size = 0.0, square = 0.0, entry = 0.0;
-    int finite = 1, dithered = 1;
+    int finite = 1;
     for (int64_t i = 0; i < weight->cols; i++) {
         double w = (double)cpu_widen_element(from, weight->dtype, i);
         int q = copy[i / 64 * CPU_SCREEN_TILE + i % 64 / 4 * 64 + i % 4] - 128;
-        double u = (double)dither[i] * (double)GUMBEL_SCREEN_DITHER_UNIT;
+        double u = (double)v->dither[i] * (double)GUMBEL_SCREEN_DITHER_UNIT;
         double e = w / step - (q - u);
         finite &= isfinite(w);
         error += e * e;
         size += (double)(q * q);
         square += w * w;
         entry = fabs(e) > entry ? fabs(e) : entry;
-        dithered &= u >= -0.5 && u < 0.5;
     }
     if (!finite)
         return isnan(step);
-    return dithered && sqrt(error) <= (double)bound.error && sqrt(size) <= (double)bound.size &&
+    return v->is_dither_valid && sqrt(error) <= (double)bound.error &&
+           sqrt(size) <= (double)bound.size &&
            sqrt(square) <= step * ((double)bound.size + (double)bound.error) &&
            entry <= (double)GUMBEL_SCREEN_ENTRY && bound.error <= v->header.error &&
            sqrt(square) <= (double)v->header.weight * (1 + 0x1p-20);
+}
+
+/* Whether all dither is in [-1/2, 1/2). */
+static int is_dither_in_range(const int32_t *dither, int64_t columns)
+{
+    int valid = 1;
+    for (int64_t i = 0; i < columns; i++)
+        valid &= dither[i] >= -(1 << 23) && dither[i] < 1 << 23;
+    return valid;
 }
 
 static void verify_claimed_blocks(void *argument, int32_t thread)
@@ -75,6 +85,8 @@ gumbel_status cpu_verify_screen(gumbel_device *device, const gumbel_problem *p, 
     GUMBEL_ASSERT(known && p->screen);
     (void)known;
     memcpy(&v.header, p->screen, sizeof v.header);
+    v.dither = (const void *)((const unsigned char *)p->screen + v.offsets.dither);
+    v.is_dither_valid = is_dither_in_range(v.dither, p->hidden_size);
     cpu_run_task((cpu_device *)device, p->vocab >= CPU_PARALLEL_PRODUCTS / p->hidden_size,
                  verify_claimed_blocks, &v);
     GUMBEL_REFUSE_IF(v.fault != INT64_MAX, error, "screen",
