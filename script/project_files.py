@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The project's files, for script/style and script/words."""
+"""The project's files, for script/style, script/words and the docs site."""
 
 import pathlib
 import re
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Files and folders of docs/ that are no pages of the site.
+OFF_SITE = ("README.md", "CONTRIBUTING.md", "reference/README.md", "examples", "site")
 C_SUFFIXES = {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh"}
 _LANGUAGES = {
     **dict.fromkeys(C_SUFFIXES, "c"), ".rs": "rust", ".md": "prose", ".txt": "prose",

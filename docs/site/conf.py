@@ -8,9 +8,10 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(ROOT / "script")]
 
 import prose  # noqa: E402
+from project_files import OFF_SITE  # noqa: E402
 from sphinx.ext.autodoc.mock import _MockModule  # noqa: E402
 
 HEADER = (ROOT / "include" / "gumbel" / "gumbel.h").read_text(encoding="utf-8")
@@ -23,7 +24,7 @@ release = version = ".".join(
 )
 extensions = ["myst_parser", "sphinx.ext.autodoc", "c_header", "command_help", "result_plots"]
 root_doc = "index"
-exclude_patterns = ["README.md", "CONTRIBUTING.md", "reference/README.md", "examples", "site"]
+exclude_patterns = list(OFF_SITE)
 html_theme = "furo"
 html_title = f"libgumbel {release}"
 html_show_sphinx = False
