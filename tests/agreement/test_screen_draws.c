@@ -379,6 +379,19 @@ static void sizes_are_checked(void **state)
     assert_int_equal(gumbel_screen_prepare(*state, room, &weight, NULL, &screen, &error),
                      GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "stream");
+    const struct {
+        gumbel_screen_options options;
+        const char *field;
+    } wrong[] = {{{8 + 1, 0, 0, NULL}, "options"},
+                 {{sizeof(gumbel_screen_options), 2, 0, NULL}, "options.certificate"},
+                 {{sizeof(gumbel_screen_options), -1, 0, NULL}, "options.certificate"},
+                 {{sizeof(gumbel_screen_options), 0, 1, NULL}, "options.reserved"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(
+            gumbel_screen_prepare(*state, NULL, &weight, &wrong[i].options, &screen, &error),
+            GUMBEL_ERROR_ARGUMENT);
+        assert_string_equal(error.field, wrong[i].field);
+    }
     memset(room, 0x5a, sizeof room);
     assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, NULL, &screen, &error),
                      GUMBEL_OK);

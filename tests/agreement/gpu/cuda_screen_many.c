@@ -69,24 +69,6 @@ static uint32_t *draw_chain(chain *c, const gumbel_head *head, const gumbel_samp
     return all;
 }
 
-/* One mask per row on the GPU, which allows half of all tokens, few, or nearly all. */
-static gumbel_row_i32 make_masks(int64_t vocab)
-{
-    const int64_t words = (vocab + 31) / 32;
-    int32_t *masks = make_zeroed((size_t)(ROWS * words), sizeof *masks);
-    uint64_t state = 5;
-    for (int64_t i = 0; i < ROWS * words; i++) {
-        const uint64_t a = random_bits(&state), b = random_bits(&state), c = random_bits(&state);
-        const uint64_t few = a & b & c & (a >> 32) & (b >> 32) & (c >> 32);
-        const int64_t row = i / words;
-        masks[i] = (int32_t)(row % 3 == 0 ? a : row % 3 == 1 ? few : ~few);
-    }
-    const gumbel_row_i32 generated = {gpu_copy(masks, (size_t)(ROWS * words) * sizeof *masks),
-                                      words};
-    free(masks);
-    return generated;
-}
-
 /* Lists of allowed tokens on the GPU. Every fourth row has an empty list, which allows all. */
 static gumbel_token_lists make_lists(int64_t vocab)
 {
@@ -129,8 +111,9 @@ static void compare_chains(const gpu_head *h, int64_t draws_min, int32_t samples
     float *temperature_on_gpu = gpu_copy(temperature, sizeof temperature);
     uint64_t *seed_on_gpu = gpu_copy(seed, sizeof seed);
     gumbel_transforms transforms = {.struct_size = sizeof transforms};
+    const int64_t words = (h->head.weight.rows + 31) / 32;
     if (exclusion == EXCLUDE_BY_MASK)
-        transforms.mask = make_masks(h->head.weight.rows);
+        transforms.mask = (gumbel_row_i32){copy_masks_to_gpu(ROWS, words, -1), words};
     else if (exclusion == EXCLUDE_BY_LIST)
         transforms.allowed = make_lists(h->head.weight.rows);
     const gumbel_sampling how = {.struct_size = sizeof how,

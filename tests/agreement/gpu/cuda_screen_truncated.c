@@ -25,22 +25,6 @@ typedef struct row_rules {
     int64_t words;
 } row_rules;
 
-/* Masks that leave half of all tokens, few, nearly all, or none. */
-static int32_t *make_masks(int64_t words)
-{
-    int32_t *masks = make_zeroed((size_t)(ROWS * words), sizeof *masks);
-    uint64_t state = 5;
-    for (int64_t i = 0; i < ROWS * words; i++) {
-        const uint64_t a = random_bits(&state), b = random_bits(&state), c = random_bits(&state);
-        const uint64_t few = a & b & c & (a >> 32) & (b >> 32) & (c >> 32);
-        const int64_t row = i / words;
-        masks[i] = (int32_t)(row == 7 ? 0 : row % 3 == 0 ? a : row % 3 == 1 ? few : ~few);
-    }
-    int32_t *generated = gpu_copy(masks, (size_t)(ROWS * words) * sizeof *masks);
-    free(masks);
-    return generated;
-}
-
 static row_rules make_rules(int64_t vocab_end)
 {
     static const float temperatures[] = {0.8f, 1, 0.3f, 0, 0.7f, 1.3f, 3, 0.05f},
@@ -64,7 +48,7 @@ static row_rules make_rules(int64_t vocab_end)
     generated.top_k = gpu_copy(top_k, sizeof top_k);
     generated.seed = gpu_copy(seed, sizeof seed);
     generated.position = gpu_copy(seed, sizeof seed);
-    generated.mask = make_masks(generated.words);
+    generated.mask = copy_masks_to_gpu(ROWS, generated.words, 7);
     return generated;
 }
 

@@ -7,6 +7,21 @@
 
 static gumbel_error error;
 
+int32_t *copy_masks_to_gpu(int64_t rows, int64_t words, int64_t empty_row)
+{
+    int32_t *masks = make_zeroed((size_t)(rows * words), sizeof *masks);
+    uint64_t state = 5;
+    for (int64_t i = 0; i < rows * words; i++) {
+        const uint64_t a = random_bits(&state), b = random_bits(&state), c = random_bits(&state);
+        const uint64_t few = a & b & c & (a >> 32) & (b >> 32) & (c >> 32);
+        const int64_t row = i / words;
+        masks[i] = (int32_t)(row == empty_row ? 0 : row % 3 == 0 ? a : row % 3 == 1 ? few : ~few);
+    }
+    int32_t *copied = gpu_copy(masks, (size_t)(rows * words) * sizeof *masks);
+    free(masks);
+    return copied;
+}
+
 gpu_head copy_head_to_gpu(const generated_head *generated)
 {
     size_t element = dtype_size(generated->weight.dtype);

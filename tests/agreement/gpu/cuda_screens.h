@@ -22,6 +22,10 @@ void free_gpu_head(gpu_head *h);
 /* Whether a rung with a screen serves the call, truncated or not. */
 int is_screened(const gumbel_head *head, const gumbel_sampling *sampling);
 
+/* Masks of `rows` rows of `words` words, in GPU memory, which allow half of all tokens, few, or
+ * nearly all; none in `empty_row`, unless that is -1. The caller frees them. */
+int32_t *copy_masks_to_gpu(int64_t rows, int64_t words, int64_t empty_row);
+
 typedef struct screened_draw {
     void *workspace;
     cuda_workspace arrays; /* pointers into `workspace` */
