@@ -46,8 +46,6 @@ def make_variables(options, runner, plugin, folder):
     )
     if not plugin:
         found["VLLM_PLUGINS"] = ""
-    elif options.tp > 1:
-        found["GUMBEL_VLLM_GPU_RANKS"] = "1"  # the plug-in draws on ranks, too
     if limits_all_reduce(options):
         found.update(ALL_REDUCE)
     if options.device == "cpu":

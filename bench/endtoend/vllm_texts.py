@@ -56,9 +56,11 @@ def compare_engines(write_stock, write_plugin):
             for row, at in enumerate(found["common"]) if at < len(stock["ids"][row])
         ]
         yield name, found
-    lists = [write("logprobs", range(4))["logprobs"] for write in (write_stock, write_plugin)]
     differences, shared = [], 0
-    for stock, plugin in zip(*lists):
+    for row in range(4):  # alone, as attention's float32 products differ between batches of prompts
+        stock, plugin = (
+            write("logprobs", [row])["logprobs"][0] for write in (write_stock, write_plugin)
+        )
         both = stock[0].keys() & plugin[0].keys()  # of the first step, as texts may then part
         shared += len(both)
         differences += [abs(stock[0][token] - plugin[0][token]) for token in both]

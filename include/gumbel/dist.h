@@ -259,6 +259,10 @@ GUMBEL_API void gumbel_group_close(gumbel_group *group);
  *  returns  GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_GROUP.                      since 0.2 */
 GUMBEL_CALL gumbel_group_wait(gumbel_group *group, void *stream, gumbel_error *error);
 
+/* gumbel_group_has_peer_memory(): whether the ranks exchange data through peer memory.
+ *  returns  1: through peer memory; 0: by the transport, or `group` is NULL.           since 0.3 */
+GUMBEL_API int gumbel_group_has_peer_memory(const gumbel_group *group);
+
 /* Counters of this rank since the group was opened; replays of graphs are not counted. */
 typedef struct gumbel_traffic {
     size_t struct_size;

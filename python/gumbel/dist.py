@@ -139,12 +139,12 @@ class Group:
             raise
         self._calls = self._prepared = 0
         has_blocking_gather = self._device != "cpu" and bool(self._transport.blocking_all_gather)
-        self._may_need_host = has_blocking_gather and peer_memory != "require"
         error, opened = _abi.Error(), open_device(self._device, isa, threads)
         status = _lib.gumbel_group_open(self._transport, opened, options, self._group, error)
         if status != _abi.OK:
             destroy_transport(self._transport)
         _abi.check_status(status, error)
+        self._may_need_host = has_blocking_gather and not self.peer_memory
         self._callee = Callee(
             self._group,
             _ignore_errors(_lib.gumbel_group_workspace_size),
@@ -321,6 +321,12 @@ class Group:
 
             stream = torch.cuda.current_stream(self._device).cuda_stream
         _abi.check_status(_lib.gumbel_group_wait(self._get_group(), stream, error), error)
+
+    @property
+    def peer_memory(self) -> bool:
+        """Whether the ranks exchange through each other's memory, and not by NCCL or a process
+        group."""
+        return bool(_lib.gumbel_group_has_peer_memory(self._get_group()))
 
     @property
     def traffic(self) -> dict[str, int]:

@@ -22,12 +22,11 @@ the rounding of hidden states. Each of the `n` texts of a prompt has its own see
 memory of a step, so that the KV cache leaves room for it. The log reports the size: about 170 MB
 for 256 requests and a vocabulary of 152,000.
 
-**Tensor parallelism.** On CPUs each rank draws from its shard of the head, and the ranks agree on
-the token by exchanging some bytes a row (gumbel.dist, over gloo). Logits that a single rank would
-not form are not gathered. A lost rank is an error of the step within
-VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS. The log states why the logits of a head are gathered. On GPUs
-vLLM draws; GUMBEL_VLLM_GPU_RANKS=1 makes its ranks draw from shards, through peer memory or by
-NCCL, which has not been run with vLLM.
+**Tensor parallelism.** Each rank draws from its shard of the head, and the ranks agree on the token
+by exchanging some bytes a row (gumbel.dist): over gloo on CPUs, through peer memory or by NCCL on
+GPUs. Logits that a single rank would not form are not gathered, except for truncated draws by NCCL.
+A lost rank is an error of the step within VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS. The log states why
+the logits of a head are gathered. With GUMBEL_VLLM_GPU_RANKS=0 ranks on GPUs keep vLLM's draws.
 
 **Screens.** On a CPU `--additional-config '{"gumbel": {"screen": true}}'` draws steps of up to
 eight rows without log-probabilities by a screen of the head (gumbel.Screen): the same tokens with

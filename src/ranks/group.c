@@ -369,6 +369,11 @@ void gumbel_group_close(gumbel_group *group)
     release_group(group);
 }
 
+int gumbel_group_has_peer_memory(const gumbel_group *group)
+{
+    return group && group->peers.ranks > 0;
+}
+
 gumbel_status gumbel_group_traffic(const gumbel_group *group, gumbel_traffic *traffic)
 {
     if (!group || !traffic || traffic->struct_size < sizeof traffic->struct_size)

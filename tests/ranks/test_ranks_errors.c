@@ -467,6 +467,8 @@ static void invalid_group_options_are_named(void **state)
     assert_string_equal(error.field, "options.reserved");
     assert_int_equal(gumbel_group_traffic(s.group[0], &traffic), GUMBEL_ERROR_ARGUMENT);
     assert_int_equal(gumbel_group_traffic(NULL, &traffic), GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(gumbel_group_has_peer_memory(NULL), 0);
+    assert_int_equal(gumbel_group_has_peer_memory(s.group[0]), 0);
     assert_int_equal(gumbel_group_sample(NULL, NULL, NULL, NULL, NULL, NULL, 0, &error),
                      GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "group");

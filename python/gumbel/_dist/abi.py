@@ -94,6 +94,8 @@ def _load_library() -> ctypes.CDLL:
     ]
     library.gumbel_group_traffic.restype = c_int
     library.gumbel_group_traffic.argtypes = [c_void_p, POINTER(Traffic)]
+    library.gumbel_group_has_peer_memory.restype = c_int
+    library.gumbel_group_has_peer_memory.argtypes = [c_void_p]
     library.gumbel_group_close.restype = None
     library.gumbel_group_close.argtypes = [c_void_p]
     return library

@@ -11,6 +11,7 @@ import torch
 from .._inputs.history import History
 
 PENALTIES = ("repetition_penalty", "frequency_penalty", "presence_penalty")
+TRUNCATION = ("top_k", "top_p", "min_p")
 
 
 @dataclass
@@ -38,6 +39,11 @@ class DrawParameters:
     def edits_logits(self) -> bool:
         """Whether there are parameters besides temperature and truncation."""
         return self.history is not None or not self.preparable
+
+    @property
+    def truncates(self) -> bool:
+        """Whether some requests have top_k, top_p or min_p."""
+        return any(name in self.rows for name in TRUNCATION)
 
     @property
     def preparable(self) -> bool:

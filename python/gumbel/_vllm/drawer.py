@@ -84,6 +84,14 @@ def _cut_mask_to_shard(logits: Any, parameters: DrawParameters) -> DrawParameter
     return replace(parameters, mask=logits.shard.mask(parameters.mask))
 
 
+def _gather_for_truncation(logits: Any, parameters: DrawParameters) -> Any:
+    """`logits`, gathered by vLLM if a truncated draw from their shard is slower."""
+    if not is_lazy(logits) or logits.shard is None:
+        return logits
+    gathers = logits.shard.gathers_truncated and parameters.truncates
+    return logits.get() if gathers else logits
+
+
 def _count_name(logits: Any, otherwise: Optional[str]) -> Optional[str]:
     """Name of the field of Counts in which a draw from these logits is counted."""
     if not is_lazy(logits):
@@ -152,6 +160,7 @@ class Drawer:
                 logits = logits.get()
         if requested is not None and is_lazy(logits) and logits.screen_only:
             logits = logits.get()  # a screen has no log-probabilities
+        logits = _gather_for_truncation(logits, parameters)
         counts.add(_count_name(logits, counted_as))
         parameters = _cut_mask_to_shard(logits, parameters)
         source = calls, inputs, given = calls_for(logits)
@@ -185,6 +194,7 @@ class Drawer:
         Returns tokens int32 [R, most], -1 after the last, and their number, int32 [R].
         """
         parameters = add_mask(logits, parameters)
+        logits = _gather_for_truncation(logits, parameters)
         counts.add(_count_name(logits, counted_as))
         calls, inputs, given = calls_for(logits)
         given = {**given, **_cut_mask_to_shard(logits, parameters).arguments()}

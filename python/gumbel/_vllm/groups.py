@@ -53,13 +53,12 @@ def all_agree(mine: bool) -> bool:
 def can_draw_together(kind: str) -> bool:
     """Whether ranks on devices of this kind ("cpu", "cuda") can draw together.
 
-    Ranks on GPUs use peer memory, or NCCL without it, and only if GUMBEL_VLLM_GPU_RANKS is 1: ranks
-    of vLLM on GPUs have not been run with it.
+    Ranks on GPUs use peer memory, or NCCL without it, unless GUMBEL_VLLM_GPU_RANKS is 0.
     """
     if kind != "cuda":
         return kind == "cpu"
-    lacking: Optional[str] = "GUMBEL_VLLM_GPU_RANKS is not 1"
-    if os.environ.get("GUMBEL_VLLM_GPU_RANKS") == "1":
+    lacking: Optional[str] = "GUMBEL_VLLM_GPU_RANKS is 0"
+    if os.environ.get("GUMBEL_VLLM_GPU_RANKS") != "0":
         lacking = find_nccl_problem()
     if lacking:
         logger.warning("gumbel: draws are vLLM's own, as GPU ranks are not grouped: %s", lacking)
@@ -74,7 +73,13 @@ def _transport_options(weight: torch.Tensor) -> dict[str, Any]:
 
 
 class Shard:
-    """This rank's rows of a head, and the gumbel.dist.Group that draws from all shards."""
+    """This rank's rows of a head, and the gumbel.dist.Group that draws from all shards.
+
+    gathers_truncated
+                 whether truncated draws use logits that vLLM gathers. On GPUs without peer memory a
+                 truncated draw from shards may need the host, which then waits for the GPU in every
+                 step.
+    """
 
     def __init__(self, first: int, weight: torch.Tensor) -> None:
         self.group = _dist.Group(
@@ -84,6 +89,7 @@ class Shard:
             timeout=_seconds(),
             **_transport_options(weight),
         )
+        self.gathers_truncated = not weight.is_cpu and not self.group.peer_memory
         self.words = (first + len(weight) + 31) // 32
 
     def mask(self, mask: Optional[torch.Tensor]) -> Optional[torch.Tensor]:

@@ -137,6 +137,7 @@ def _two_gpus(rank, peers):
             found["head", check.__name__[1:]] = check(group, device, first, end)
         reach("wait")
         group.wait()
+        found["head", "peer_memory"] = group.peer_memory is (peers == "require")
         found["head", "counted"] = group.traffic["calls"] >= 2 * len(CASES)
         reach("end")
     return found
@@ -166,7 +167,10 @@ def run_way(way):
 @pytest.mark.parametrize(
     "case",
     [(way, name) for name in CASES for way in ("head", "logits")]
-    + [("head", name) for name in ("score", "verified", "captured", "refused", "counted")],
+    + [
+        ("head", name)
+        for name in ("score", "verified", "captured", "refused", "peer_memory", "counted")
+    ],
 )
 def test_two_gpus(peers, case):
     found = run_way(peers)

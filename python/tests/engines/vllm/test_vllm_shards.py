@@ -180,6 +180,36 @@ def test_shards_draw_what_the_whole_draws():
                     np.testing.assert_array_equal(found, part, f"{name}, {options}")
 
 
+def _without_peer_memory(rank, folder):
+    from gumbel._vllm import lazy
+    from gumbel._vllm.counts import counts
+    from gumbel._vllm.drawer import Drawer
+
+    with tensor_parallel_rank(rank, folder):
+        layer, head, hidden = make_shard(1024, {}, False)
+        found, drawer = {}, Drawer()
+        for gathers in (False, True):
+            for name, parameters in read_parameters(1024).items():
+                with lazy.defer_products():
+                    logits = layer(head, hidden)
+                logits.shard.gathers_truncated = gathers
+                before = counts.materialised
+                tokens = drawer.draw(logits, parameters).tokens
+                gathered = counts.materialised - before
+                found[name, gathers] = tokens.view(-1).tolist(), gathered
+        return found
+
+
+def test_truncated_draws_use_gathered_logits_if_their_shards_are_slower():
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = on_two_ranks(_without_peer_memory, folder)
+    for rank in (0, 1):
+        assert not isinstance(ranks[rank], str), ranks[rank]
+        for (name, gathers), (tokens, gathered) in ranks[rank].items():
+            assert gathered == (gathers and name == "cut"), name
+            assert tokens == ranks[0][name, False][0], name
+
+
 def _multiplied(rank, folder):
     """16-bit rows that torch multiplies: ranks draw from their columns of the logits."""
     from gumbel._vllm import lazy
@@ -279,6 +309,8 @@ def _other_meetings(rank, folder):
     options, closed = [], []
 
     class Group:
+        peer_memory = False
+
         def __init__(self, *places, **named):
             options.append((places, named["device"], named["nccl"], named["peer_memory"]))
             if len(options) == 2 and rank == 1:
@@ -294,9 +326,10 @@ def _other_meetings(rank, folder):
         finally:
             groups._dist.Group = real
         words = [shard and shard.words for shard in found]
+        assert found[0].gathers_truncated
         kinds = [groups.can_draw_together(kind) for kind in ("cpu", "xpu")]
         for lacks in (None, "there is no such library"):
-            for wanted in ("0", "1"):
+            for wanted in ("0", ""):
                 os.environ["GUMBEL_VLLM_GPU_RANKS"] = wanted
                 groups.find_nccl_problem = lambda lacks=lacks: lacks
                 groups.can_draw_together.cache_clear()
