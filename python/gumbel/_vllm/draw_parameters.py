@@ -25,7 +25,7 @@ class DrawParameters:
     history      the tokens that penalties count. None: there are no penalties.
     slots        int32 [B], the slot of each row. `rows` and `history` then have an entry for each
                  slot, and `slots` and the tensors of `rows` have the same addresses at every step.
-    batch_key    while this is the same object, `rows` is unchanged except for seed and position.
+    batch_key    while this is the same object, `rows` is unchanged except for position.
     """
 
     rows: dict[str, torch.Tensor]

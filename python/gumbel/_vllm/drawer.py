@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Any, Callable, NamedTuple, Optional
 
@@ -20,7 +21,6 @@ from .ranks import listed, rank, score_by_vllm
 from .threads import threads_for
 
 TOP_MAX = 128  # largest top_logprobs of the library
-_CHANGING = ("seed", "position")  # parameters that change at every step of an unchanged batch
 CALLS_KEPT = 1024  # prepared calls; each batch size has its own. They share one workspace.
 
 
@@ -28,7 +28,7 @@ CALLS_KEPT = 1024  # prepared calls; each batch size has its own. They share one
 class Drawn:
     """Drawn tokens; ids and log-probabilities of the drawn token, then of the likeliest tokens."""
 
-    tokens: torch.Tensor  # int32 [B, 1]
+    tokens: torch.Tensor  # int32 or int64 [B, 1], as the Drawer's
     ids: Optional[torch.Tensor] = None  # int32 [B, 1 + count]
     logprobs: Optional[torch.Tensor] = None  # float32 [B, 1 + count]
     ranks: Optional[torch.Tensor] = None  # int32 [B]
@@ -111,7 +111,7 @@ class _PreparedDraw:
         """Copy the row parameters of a step to the tensors that the call reads."""
         same = self.batch_key is not None and self.batch_key is parameters.batch_key
         for name, value in parameters.rows.items():
-            if not same or name in _CHANGING:
+            if not same or name == "position":
                 self.held[name].copy_(value)
         self.batch_key = parameters.batch_key
 
@@ -121,9 +121,12 @@ class Drawer:
 
     All calls use one workspace, as vLLM queues an engine's draws on one stream. Each engine has a
     workspace of its own, because the draws of two engines may run at the same time.
+
+    token_dtype  of drawn tokens: torch.int32 or torch.int64.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, token_dtype: torch.dtype = torch.int32) -> None:
+        self.token_dtype = token_dtype
         self.prepared: dict[Any, _PreparedDraw] = {}
         self.workspace = SharedWorkspace()
         weights.hold(self)
@@ -167,8 +170,8 @@ class Drawer:
         out = self._call(logits, source, parameters, None if twice else requested)
         faults.note(out.status)
         # A row without a token gets token 0, a valid index; faults.py ends its request. A prepared
-        # call overwrites its results, hence clamp() into a new tensor.
-        tokens = out.tokens.clamp(min=0)
+        # call overwrites its results, hence a new tensor.
+        tokens = torch.maximum(out.tokens, _zero(self.token_dtype, out.tokens.device))
         if requested is None:
             return Drawn(tokens)
         if twice:
@@ -286,6 +289,12 @@ def _score_raw(
     return _format_drawn(tokens, out, ranks, count, True)
 
 
+@functools.cache
+def _zero(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """A zero [1]; an operation with it has a result of this dtype."""
+    return torch.zeros(1, dtype=dtype, device=device)
+
+
 def _logprobs_arguments(requested: LogprobsRequest, place: torch.device) -> dict[str, Any]:
     return {
         "logprobs": "raw" if requested.raw else "processed",
@@ -298,15 +307,15 @@ def _format_drawn(
     tokens: torch.Tensor, out: Any, ranks: torch.Tensor, count: int, some_removed: bool
 ) -> Drawn:
     """Results in vLLM's layout: the drawn token first, then `count` likeliest; in new tensors."""
-    ids, logprobs = tokens, out.logprobs
+    ids, logprobs = tokens.int(), out.logprobs
     if count:
         top = out.top_ids[:, :count]
         if some_removed:
             missing = top < 0
-            others = _others(torch.cat((tokens, top), 1), top.shape[1])
+            others = _others(torch.cat((ids, top), 1), top.shape[1])
             places = (missing.cumsum(1) - 1).clamp(min=0)
             top = torch.where(missing, others.gather(1, places), top)
-        ids = torch.cat((tokens, top.clamp(min=0)), 1)
+        ids = torch.cat((ids, top.clamp(min=0)), 1)
         logprobs = torch.cat((logprobs, out.top_logprobs[:, :count]), 1)
     else:
         logprobs = logprobs.clone()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -25,6 +26,12 @@ _SEEDS = -(2**63), 2**63 - 1
 FLOAT32_MAX = float(torch.finfo(torch.float32).max)
 
 
+@functools.cache
+def _int64(value: int, device: torch.device) -> torch.Tensor:
+    """A tensor [1], for an operation that also converts the other operand to int64."""
+    return torch.tensor([value], dtype=torch.int64, device=device)
+
+
 @dataclass
 class Step:
     """A step of the V1 runner.
@@ -38,7 +45,8 @@ class Step:
 
     def positions(self, requests: int) -> torch.Tensor:
         """int64 [B]: index of the input token after which each request's first token is drawn."""
-        last: torch.Tensor = self.runner.seq_lens[:requests].long() - 1
+        lengths = self.runner.seq_lens[:requests]
+        last: torch.Tensor = torch.sub(lengths, _int64(1, lengths.device))  # int32 to int64
         if self.drafts is not None:
             last -= async_tensor_h2d(self.drafts, device=last.device, dtype=torch.int64)
         return last
@@ -62,31 +70,20 @@ def read_rows(metadata: Any, step: Step, requests: int) -> dict[str, torch.Tenso
 def _seeds(
     metadata: Any, requests: int, device: Any, generator: Optional[torch.Generator]
 ) -> torch.Tensor:
-    """Seeds int64 [B] of the requests; those without one get it from `generator`.
+    """Seeds int64 [B] of the requests; those without one get one from `generator`.
 
     `generator` None is torch's default one, which vLLM seeds. The metadata object belongs to one
-    batch of requests and caches their seeds.
+    batch of requests and holds their seeds; as positions advance, every step has other noise.
     """
-    given: Any = getattr(metadata, "_gumbel_seeds", None)
-    if given is None:
-        seeds = [0] * requests
+    found: Optional[torch.Tensor] = getattr(metadata, "_gumbel_seeds", None)
+    if found is None:
+        seeds = torch.randint(*_SEEDS, (requests,), generator=generator).tolist()
         for row, own in metadata.generators.items():
             if row < requests:
                 seed = own.initial_seed() & (2**64 - 1)
                 seeds[row] = seed - (seed >> 63 << 64)
-        missing = [row not in metadata.generators for row in range(requests)]
-        given = (
-            async_tensor_h2d(seeds, device=device, dtype=torch.int64),
-            async_tensor_h2d(missing, device=device, dtype=torch.bool),
-            any(missing),
-        )
-        metadata._gumbel_seeds = given
-    found: torch.Tensor
-    found, absent, some = given
-    if some:
-        drawn = torch.randint(*_SEEDS, (requests,), generator=generator)
-        drawn = drawn.to(device, non_blocking=True)
-        found = torch.where(absent, drawn, found)
+        found = async_tensor_h2d(seeds, device=device, dtype=torch.int64)
+        metadata._gumbel_seeds = found
     return found
 
 

@@ -20,6 +20,13 @@ from .slot_history import SlotHistory
 _KNOWN = (LogitBiasState, PenaltiesState, BadWordsState)
 
 
+def _last_positions(batch: Any) -> torch.Tensor:
+    """int64 [B]: the positions of the tokens after which a batch without drafts draws."""
+    if batch.num_tokens == batch.num_reqs:  # one token a request
+        return batch.positions[: batch.num_reqs]  # type: ignore[no-any-return]
+    return batch.positions[batch.logits_indices]  # type: ignore[no-any-return]
+
+
 class Slots:
     """The parameters of requests in a sampler's slots, on the host and on the device.
 
@@ -42,7 +49,10 @@ class Slots:
         self._is_stale = True  # requests were added after the tensors below were written
         self._values: dict[str, torch.Tensor] = {}
         self._positions = torch.zeros(count, dtype=torch.int64, device=device)
+        # Slots of the rows of the latest batch: on the host, as int32, and as an index of torch.
+        self._batch_slots: Optional[Any] = None
         self._slot_of_row = torch.zeros(count, dtype=torch.int32, device=device)
+        self._slot_index = torch.zeros(count, dtype=torch.int64, device=device)
 
     def add(self, slot: int, parameters: Any) -> None:
         """Store the parameters of the request that now has this slot."""
@@ -95,9 +105,9 @@ class Slots:
         found = batch.idx_mapping_np
         if self._is_stale:
             self._write_values()
-        slots = self._slot_of_row[: batch.num_reqs]
-        slots.copy_(batch.idx_mapping)
-        self._positions.index_copy_(0, slots.long(), batch.positions[batch.logits_indices])
+        slots = self._read_slots(batch)
+        index = self._slot_index[: batch.num_reqs]
+        self._positions.index_copy_(0, index, _last_positions(batch))
         rows = {"position": self._positions}
         rows.update((name, self._values[name]) for name in self._used(batch))
         history = None
@@ -119,6 +129,15 @@ class Slots:
         mode = self.sampler.logprobs_mode
         served = count <= TOP_MAX and not ids and mode in ("raw_logprobs", "processed_logprobs")
         return served, LogprobsRequest(count, mode == "raw_logprobs") if served else None
+
+    def _read_slots(self, batch: Any) -> torch.Tensor:
+        """The slot of each row, int32 [B]; copied only if the batch has changed."""
+        slots, found = self._slot_of_row[: batch.num_reqs], batch.idx_mapping_np
+        if self._batch_slots is None or not np.array_equal(self._batch_slots, found):
+            self._batch_slots = found.copy()
+            slots.copy_(batch.idx_mapping)
+            self._slot_index[: batch.num_reqs].copy_(batch.idx_mapping)
+        return slots
 
     def _state(self, name: str) -> Any:
         """vLLM's parameters of this name: on the host, and where the device reads them."""

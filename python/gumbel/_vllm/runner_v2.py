@@ -63,7 +63,7 @@ class Sampler:
     _gumbel_serves = True  # False after a failed check: vLLM draws
 
     def __init__(self, base: Any) -> None:
-        self.base, self.slots, self.drawer = base, Slots(base), Drawer()
+        self.base, self.slots, self.drawer = base, Slots(base), Drawer(torch.int64)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.base, name)
@@ -113,7 +113,7 @@ class Sampler:
             drawn = self.drawer.draw(processed, parameters, counted_as=None)
             if base.logprobs_mode.startswith("processed"):
                 processed = _truncate(base, processed, batch)
-            return drawn.tokens.view(-1).long(), processed
+            return drawn.tokens.view(-1), processed
 
         base.sample = draw
         try:
@@ -124,7 +124,7 @@ class Sampler:
     def _output(self, tokens: torch.Tensor, logprobs: Any, batch: Any) -> SamplerOutput:
         sampled, rejected = count_tokens(self.base, batch.seq_lens.new_ones(batch.num_reqs), batch)
         return SamplerOutput(
-            sampled_token_ids=tokens.long(),
+            sampled_token_ids=tokens,
             logprobs_tensors=logprobs,
             num_nans=None,
             num_sampled=sampled,
