@@ -115,9 +115,10 @@ __device__ __forceinline__ block_measure measure_block(const four (&z)[kQuads], 
     return {largest, sum};
 }
 
-/* A warp's masses. A lane holds the block of every fourth step, so that all lanes add at once. */
-struct warp_mass {
-    gumbel_summary *own; /* of this thread, in shared memory */
+/* Sums the masses of a warp's steps. A lane holds the block of every fourth step, so that all lanes
+ * add at once. */
+struct mass_accumulator {
+    gumbel_summary *thread_sum; /* of this thread */
     int lane;
     int steps = 0;
     block_measure kept = {-INFINITY, 0.0f};
@@ -133,8 +134,8 @@ struct warp_mass {
 
     __device__ __forceinline__ void flush()
     {
-        own->max_z = fmaxf(own->max_z, kept.largest);
-        gumbel_mass_add_block(own, kept.largest, kept.sum);
+        thread_sum->max_z = fmaxf(thread_sum->max_z, kept.largest);
+        gumbel_mass_add_block(thread_sum, kept.largest, kept.sum);
         kept.largest = -INFINITY;
     }
 };

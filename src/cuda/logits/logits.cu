@@ -88,10 +88,10 @@ __device__ __forceinline__ void summarize_cta(const cta_state &state, bool with_
 }
 
 /* Merges the masses of a warp's lanes. */
-__device__ __forceinline__ void end_mass(cta_state &state, warp_mass &mass)
+__device__ __forceinline__ void end_mass(cta_state &state, mass_accumulator &mass)
 {
     mass.flush();
-    gumbel_summary sum = *mass.own;
+    gumbel_summary sum = *mass.thread_sum;
     merge_masses_of_lanes<32>(&sum);
     if (threadIdx.x % 32 == 0)
         state.masses[threadIdx.x / 32] = sum;
@@ -108,7 +108,7 @@ __device__ __noinline__ void clear_words_noinline(const cuda_params &p)
 template <bool with_mass, gumbel_dtype dtype, bool given, bool edited>
 __device__ __forceinline__ void draw_windows(warp_draw<dtype, given, edited> &own,
                                              typename warp_draw<dtype, given, edited>::step &logits,
-                                             warp_mass &mass)
+                                             mass_accumulator &mass)
 {
     bool first = true;
 #pragma unroll 1
@@ -178,7 +178,7 @@ __device__ __forceinline__ void draw_split(const cuda_params &p)
          (float *)(masses + (with_mass ? kThreads : 0)),
          0,
          all - first < kSamples ? all - first : kSamples}};
-    warp_mass mass = {masses + threadIdx.x, lane};
+    mass_accumulator mass = {masses + threadIdx.x, lane};
 
     ptx_wait_for_launch();
     if (q.position_by_row) /* the next launch walks over drafts, a warp per request */
@@ -200,7 +200,7 @@ __device__ __forceinline__ void draw_split(const cuda_params &p)
         state.end = end;
     }
     if (with_mass)
-        gumbel_summary_empty(mass.own);
+        gumbel_summary_empty(mass.thread_sum);
     __syncthreads();
     own.inverse_temperature = state.inverse_temperature;
     draw_windows<with_mass>(own, logits, mass);

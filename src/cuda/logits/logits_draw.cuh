@@ -58,7 +58,7 @@ struct warp_draw : warp_scores<dtype, given, edited> {
     template <bool with_mass>
     __device__ __forceinline__ uint32_t find_passing_samples(uint32_t base, step &logits,
                                                              uint32_t requested,
-                                                             warp_mass &mass) const
+                                                             mass_accumulator &mass) const
     {
         float factor = 1.0f, top;
         four x[kQuads];
@@ -196,7 +196,7 @@ struct warp_draw : warp_scores<dtype, given, edited> {
     /* Draws from the steps of the window that this warp takes; the logits of the first one are
      * already requested. */
     template <bool with_mass>
-    __device__ __forceinline__ void draw_window(step &logits, warp_mass &mass) const
+    __device__ __forceinline__ void draw_window(step &logits, mass_accumulator &mass) const
     {
         uint32_t base = begin + warp * kStep;
 #pragma unroll 1

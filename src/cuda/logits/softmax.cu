@@ -137,7 +137,7 @@ __device__ __forceinline__ void sum_split(const cuda_softmax_params &p)
     column_split<dtype> split(p, blockIdx.x);
     uint32_t flags = gumbel_problem_row_flags(&p.problem, split.b);
     gumbel_summary_empty(&thread_summaries[threadIdx.x]);
-    warp_mass mass = {&thread_summaries[threadIdx.x], lane, false};
+    mass_accumulator mass = {&thread_summaries[threadIdx.x], lane, false};
     for (int base = split.first_column(); base < split.end; base += kWarps * kStep) {
         four z[kQuads];
         split.load(base, z);

@@ -133,7 +133,7 @@ __device__ __forceinline__ gumbel_summary sum_split(const model_row &row, split_
     gumbel_summary *thread_summary = &draft_state().thread_summaries[threadIdx.x];
     uint32_t flags = 0;
     gumbel_summary_empty(thread_summary);
-    warp_mass mass = {thread_summary, lane, false};
+    mass_accumulator mass = {thread_summary, lane, false};
     for (int base = split.begin + warp * kStep; base < split.end; base += kDraftWarps * kStep) {
         four z[kQuads];
         row.load<kStride>(base + lane / 4 * GUMBEL_BLOCK + lane % 4 * 4, z);

@@ -198,9 +198,10 @@ struct node_argmax {
 };
 
 /* Returns the best of a warp's contenders to all lanes. */
-__device__ __forceinline__ gumbel_contender best_of_warp(const gumbel_contender &own)
+__device__ __forceinline__ gumbel_contender merge_best_of_warp(const gumbel_contender &lane_best)
 {
-    const draw_winner best = draw_winner_of_warp({own.score, own.logprob, own.id});
+    const draw_winner best =
+        draw_winner_of_warp({lane_best.score, lane_best.logprob, lane_best.id});
     return {best.id, best.score, best.z};
 }
 
@@ -212,7 +213,7 @@ __device__ __forceinline__ void list_best(const node_argmax &argmax, int begin, 
     gumbel_contender listed = found.best;
 #pragma unroll 1
     for (int i = 0; i < GUMBEL_SHORT_LIST_TOKENS; i++) {
-        listed = best_of_warp(found.best);
+        listed = merge_best_of_warp(found.best);
         if (found.best.id == listed.id) {
             found.best = found.next;
             found.next = gumbel_contender_none();

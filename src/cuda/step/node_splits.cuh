@@ -20,13 +20,13 @@ __device__ __forceinline__ bool is_drawn(const gumbel_rule_node &w)
     return w.verdict == GUMBEL_VERDICT_DRAW || w.verdict == GUMBEL_VERDICT_RESIDUAL;
 }
 
-/* The best of all threads, for all of them. */
-__device__ __forceinline__ gumbel_contender best_of_cta(const gumbel_contender &own)
+/* Returns the best of a CTA's contenders to all threads. */
+__device__ __forceinline__ gumbel_contender merge_best_of_cta(const gumbel_contender &thread_best)
 {
-    const gumbel_contender of_warp = best_of_warp(own);
+    const gumbel_contender warp_best = merge_best_of_warp(thread_best);
     __syncthreads();
     if (threadIdx.x % 32 == 0)
-        draft_state().warp_best[threadIdx.x / 32] = of_warp;
+        draft_state().warp_best[threadIdx.x / 32] = warp_best;
     __syncthreads();
     gumbel_contender best = draft_state().warp_best[0];
     for (int i = 1; i < kDraftWarps; i++)
@@ -44,15 +44,15 @@ __device__ __forceinline__ split_tokens find_warp_tokens(split_tokens tokens, in
     return tokens;
 }
 
-/* The argmax over some tokens. */
-__device__ __forceinline__ gumbel_contender argmax_of_cta(const node_argmax &argmax,
-                                                          split_tokens tokens)
+/* The argmax over a range of tokens, for all threads of the CTA. */
+__device__ __forceinline__ gumbel_contender find_argmax(const node_argmax &argmax,
+                                                        split_tokens tokens)
 {
     tokens = find_warp_tokens(tokens, threadIdx.x / 32);
-    return best_of_cta(argmax.search_tokens<false>(tokens.begin, tokens.end).best);
+    return merge_best_of_cta(argmax.search_tokens<false>(tokens.begin, tokens.end).best);
 }
 
-__device__ __forceinline__ split_tokens all_tokens(const gumbel_rule_params &p)
+__device__ __forceinline__ split_tokens make_whole_range(const gumbel_rule_params &p)
 {
     split_tokens all(p, 0);
     all.end = (int)p.proposal.target.end_token;
@@ -65,12 +65,13 @@ __device__ __forceinline__ bool is_listed(const gumbel_rule_params &p, const gum
     return p.proposal.dots && w.verdict == GUMBEL_VERDICT_RESIDUAL;
 }
 
-/* The argmax of node j in one split of its row. */
-__device__ __forceinline__ void argmax_of_split(const gumbel_rule_params &p, const gumbel_chain &c,
-                                                int32_t j, bool residual, int64_t split)
+/* Stores the argmax of node j in one split of its row. */
+__device__ __forceinline__ void store_split_argmax(const gumbel_rule_params &p,
+                                                   const gumbel_chain &c, int32_t j, bool residual,
+                                                   int64_t split)
 {
     const gumbel_contender best =
-        argmax_of_cta(node_argmax::from_chain(p, c, j, residual), split_tokens(p, split));
+        find_argmax(node_argmax::from_chain(p, c, j, residual), split_tokens(p, split));
     if (threadIdx.x == 0)
         p.contenders[(c.first + j) * p.splits + split] = best;
 }
@@ -85,29 +86,29 @@ __device__ __forceinline__ gumbel_contender fetch_contender(const gumbel_contend
 __device__ void finish_node(const gumbel_rule_params &p, const gumbel_chain &c, int32_t j)
 {
     const gumbel_contender *from = p.contenders + (c.first + j) * p.splits;
-    gumbel_contender own = gumbel_contender_none();
+    gumbel_contender best = gumbel_contender_none();
     for (int i = threadIdx.x % 32; i < p.splits; i += 32) {
         const gumbel_contender next = fetch_contender(&from[i]);
-        gumbel_contender_merge(&own, &next);
+        gumbel_contender_merge(&best, &next);
     }
-    own = best_of_warp(own);
+    best = merge_best_of_warp(best);
     if (threadIdx.x % 32 != 0)
         return;
     if (p.proposal.rule_nodes[c.first + j].verdict == GUMBEL_VERDICT_DRAW)
-        gumbel_chain_emit(&c, shared_draft_nodes(), j, &own);
-    else if (own.id >= 0)
-        gumbel_chain_replace(&c, shared_draft_nodes(), j, &own);
+        gumbel_chain_emit(&c, shared_draft_nodes(), j, &best);
+    else if (best.id >= 0)
+        gumbel_chain_replace(&c, shared_draft_nodes(), j, &best);
     else
         draft_state().redraw_node = j;
 }
 
 /* Draws node j from the target. If rounding leaves no max(r p - q, 0), then p equals q, and the
  * target's draw is exact. One CTA does it, since it is rare. */
-__device__ __noinline__ void draw_again(const gumbel_rule_params &p, const gumbel_chain &c,
-                                        int32_t j)
+__device__ __noinline__ void draw_from_target(const gumbel_rule_params &p, const gumbel_chain &c,
+                                              int32_t j)
 {
     const gumbel_contender best =
-        argmax_of_cta(node_argmax::from_chain(p, c, j, false), all_tokens(p));
+        find_argmax(node_argmax::from_chain(p, c, j, false), make_whole_range(p));
     if (threadIdx.x == 0)
         gumbel_chain_replace(&c, shared_draft_nodes(), j, &best);
     __syncthreads();
@@ -119,33 +120,33 @@ __device__ __forceinline__ uint64_t order_key(float score, int32_t id)
     return id < 0 ? 0 : (uint64_t)ordered_bits(score + 0.0f) << 32 | ~(uint32_t)id;
 }
 
-/* The best token in a warp's share of the lists that comes after *after in order; *after becomes
- * its key. For all lanes. */
-__device__ __forceinline__ gumbel_contender next_of_lists(const gumbel_short_list *lists, int count,
-                                                          uint64_t *after)
+/* Returns to all lanes the best token after *after, in the order of order_key(), of the lists that
+ * this warp reads; *after becomes its key. */
+__device__ __forceinline__ gumbel_contender find_next_listed(const gumbel_short_list *lists,
+                                                             int count, uint64_t *after)
 {
-    uint64_t own = 0;
+    uint64_t best_key = 0;
     int at = 0;
     for (int i = threadIdx.x; i < count * GUMBEL_SHORT_LIST_TOKENS; i += kDraftThreads) {
         const gumbel_contender *next =
             &lists[i / GUMBEL_SHORT_LIST_TOKENS].of[i % GUMBEL_SHORT_LIST_TOKENS];
-        const uint64_t place = order_key(__ldcg(&next->score), __ldcg(&next->id));
-        if (place > own && place < *after) {
-            own = place;
+        const uint64_t key = order_key(__ldcg(&next->score), __ldcg(&next->id));
+        if (key > best_key && key < *after) {
+            best_key = key;
             at = i;
         }
     }
-    const uint32_t high = __reduce_max_sync(~0u, (uint32_t)(own >> 32));
-    const uint32_t low = __reduce_max_sync(~0u, own >> 32 == high ? (uint32_t)own : 0u);
+    const uint32_t high = __reduce_max_sync(~0u, (uint32_t)(best_key >> 32));
+    const uint32_t low = __reduce_max_sync(~0u, best_key >> 32 == high ? (uint32_t)best_key : 0u);
     *after = (uint64_t)high << 32 | low;
-    at = __shfl_sync(~0u, at, __ffs(__ballot_sync(~0u, own == *after)) - 1);
+    at = __shfl_sync(~0u, at, __ffs(__ballot_sync(~0u, best_key == *after)) - 1);
     return *after ? fetch_contender(
                         &lists[at / GUMBEL_SHORT_LIST_TOKENS].of[at % GUMBEL_SHORT_LIST_TOKENS])
                   : gumbel_contender_none();
 }
 
-/* Each warp offers its share of the listed tokens, best first, until no other can reach the best
- * score; returns the warp's best, for all lanes. */
+/* Each warp offers the tokens of the lists that it reads, best first, until no other can reach the
+ * best score. Returns the warp's best to all lanes. */
 __device__ __forceinline__ gumbel_contender offer_listed(const gumbel_rule_params &p, int64_t b,
                                                          const gumbel_short_list *lists, int count,
                                                          uint32_t *best_score)
@@ -153,7 +154,7 @@ __device__ __forceinline__ gumbel_contender offer_listed(const gumbel_rule_param
     gumbel_contender best = gumbel_contender_none();
     uint64_t after = ~(uint64_t)0;
     while (true) {
-        const gumbel_contender next = next_of_lists(lists, count, &after);
+        const gumbel_contender next = find_next_listed(lists, count, &after);
         if (next.id < 0 || next.score < read_best_score(best_score))
             return best;
         gumbel_contender_offer_residual(&best, next.id, next.score, next.logprob,
@@ -162,8 +163,8 @@ __device__ __forceinline__ gumbel_contender offer_listed(const gumbel_rule_param
     }
 }
 
-/* Searches the tokens of each warp whose list leaves out some that can reach the best score: rarely
- * needed, and then usually for one warp. */
+/* Searches the token range of each list that omits tokens which can reach the best score. Few draws
+ * need this, and then usually for one list. */
 __device__ __forceinline__ void offer_unlisted(const gumbel_rule_params &p,
                                                const node_argmax &argmax,
                                                const gumbel_short_list *lists, int count,
@@ -171,8 +172,8 @@ __device__ __forceinline__ void offer_unlisted(const gumbel_rule_params &p,
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     for (int first = warp; first < count; first += kDraftThreads) {
-        const int own = first + kDraftWarps * lane;
-        const float bound = own < count ? __ldcg(&lists[own].bound) : -INFINITY;
+        const int lane_list = first + kDraftWarps * lane;
+        const float bound = lane_list < count ? __ldcg(&lists[lane_list].bound) : -INFINITY;
         const float before = read_best_score(best_score);
 #pragma unroll 1
         for (uint32_t pending = __ballot_sync(~0u, bound > -INFINITY && bound >= before); pending;
@@ -200,7 +201,7 @@ __device__ __noinline__ void draw_from_lists(const gumbel_rule_params &p, const 
     gumbel_contender best = offer_listed(p, c.first + j, lists, count, best_score);
     __syncthreads();
     offer_unlisted(p, node_argmax::from_chain(p, c, j, true), lists, count, best_score, &best);
-    best = best_of_cta(best);
+    best = merge_best_of_cta(best);
     if (threadIdx.x == 0 && best.id >= 0)
         gumbel_chain_replace(&c, shared_draft_nodes(), j, &best);
     else if (threadIdx.x == 0)
@@ -233,7 +234,7 @@ __device__ gumbel_walk_result finish_chain(const gumbel_rule_params &p, const gu
     if (judged.end > 0 && is_listed(p, rule_nodes[judged.end - 1]))
         draw_from_lists(p, c, judged.end - 1);
     if (draft_state().redraw_node >= 0)
-        draw_again(p, c, draft_state().redraw_node);
+        draw_from_target(p, c, draft_state().redraw_node);
     if (threadIdx.x == 0)
         w = gumbel_draft_walk(&v, c.r, c.first, nodes, c.count);
     return w;

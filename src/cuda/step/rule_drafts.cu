@@ -54,10 +54,10 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
         start_cta_counter(word_at(p.counters, r), p.tag);
     }
     if (drafted || !draft) {
-        const gumbel_summary own = sum_split(model_row::from_params(p, draft, b),
-                                             split_tokens(p, split), drafted || v.logprobs);
+        const gumbel_summary split_sum = sum_split(model_row::from_params(p, draft, b),
+                                                   split_tokens(p, split), drafted || v.logprobs);
         if (threadIdx.x == 0)
-            p.masses[row * p.splits + split] = own;
+            p.masses[row * p.splits + split] = split_sum;
         if (!is_last_cta(p, p.row_counters, row, p.splits))
             return;
         if (threadIdx.x < 32) {
@@ -140,11 +140,13 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_RESIDUAL_CTAS)
         for (int32_t j = judged.first; j < judged.end; j++) {
             const gumbel_rule_node w = p.proposal.rule_nodes[c.first + j];
             if (is_listed(p, w)) {
-                const split_tokens own = find_warp_tokens(split_tokens(p, split), threadIdx.x / 32);
-                list_best(node_argmax::from_chain(p, c, j, false), own.begin, own.end,
+                const split_tokens warp_tokens =
+                    find_warp_tokens(split_tokens(p, split), threadIdx.x / 32);
+                list_best(node_argmax::from_chain(p, c, j, false), warp_tokens.begin,
+                          warp_tokens.end,
                           &p.lists[(r * p.splits + split) * kDraftWarps + threadIdx.x / 32]);
             } else if (is_drawn(w)) {
-                argmax_of_split(p, c, j, w.verdict == GUMBEL_VERDICT_RESIDUAL, split);
+                store_split_argmax(p, c, j, w.verdict == GUMBEL_VERDICT_RESIDUAL, split);
             }
         }
         if (!is_last_cta(p, p.counters, r, p.splits))

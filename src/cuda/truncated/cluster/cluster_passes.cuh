@@ -20,7 +20,7 @@ template <class F> __device__ inline gumbel_summary sum_masses(slice_source sour
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     gumbel_summary own;
     gumbel_summary_empty(&own);
-    warp_mass mass = {&own, lane};
+    mass_accumulator mass = {&own, lane};
 #pragma unroll 1
     for (int step = warp * kStep; step < source.size; step += kWarps * kStep) {
         int first = step + lane / 4 * GUMBEL_BLOCK + lane % 4 * 4;
