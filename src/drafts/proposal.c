@@ -95,8 +95,8 @@ static void carve_device_arrays(gumbel_proposal *proposal, gumbel_cursor *cursor
     }
     const size_t rows = (size_t)v->rows;
     proposal->row_stride = gumbel_proposal_stride(&proposal->target);
-    proposal->judged =
-        gumbel_carve_array(cursor, (size_t)v->draft.requests, 1, sizeof *proposal->judged);
+    proposal->residual_nodes =
+        gumbel_carve_array(cursor, (size_t)v->draft.requests, 1, sizeof *proposal->residual_nodes);
     if (has_stored_rows(&proposal->target))
         proposal->target_rows = gumbel_carve_array(cursor, rows, (size_t)proposal->row_stride,
                                                    sizeof *proposal->target_rows);

@@ -73,7 +73,7 @@ struct gumbel_proposal {
     int drawn;    /* the target's draw has run and set its status */
     int supplied; /* the caller supplies the draft's lse and logprobs */
     int dots;     /* supplied, and q of few tokens is computed by dot products with the head */
-    gumbel_residual_nodes *judged; /* [R] */
+    gumbel_residual_nodes *residual_nodes; /* [R], written when verdicts are determined */
 };
 
 /* Carves the arrays of a proposal and completes its problems. proposal->draft already has its

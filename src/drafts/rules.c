@@ -36,7 +36,7 @@ static gumbel_status decide_block(const gumbel_chain *c, gumbel_device *device,
     int32_t drafts = gumbel_evaluate_block(nodes, c->count);
     for (int32_t j = 1; j < drafts; j++)
         GUMBEL_FORWARD(sum_residual(c, device, j, nodes[j - 1].rest, &sums[j], error));
-    gumbel_judge_block(nodes, c->count, drafts, sums);
+    gumbel_determine_block_verdicts(nodes, c->count, drafts, sums);
     return GUMBEL_OK;
 }
 
@@ -108,7 +108,7 @@ gumbel_status gumbel_proposal_apply_rule(const gumbel_proposal *proposal, gumbel
     if (v->draft.rule == GUMBEL_RULE_BLOCK)
         GUMBEL_FORWARD(decide_block(&c, device, rule_nodes, error));
     else
-        gumbel_judge_rejection(rule_nodes, count);
+        gumbel_determine_rejection_verdicts(rule_nodes, count);
     for (int32_t j = 0; j < count && rule_nodes[j].verdict != GUMBEL_VERDICT_NONE; j++) {
         if (rule_nodes[j].verdict == GUMBEL_VERDICT_RESIDUAL)
             return draw_residual(&c, device, nodes, j, rule_nodes[j].rest, error);

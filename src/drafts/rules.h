@@ -3,10 +3,10 @@
  * The rules REJECTION and BLOCK: which drafts of a chain they accept, and the draw after the last
  * accepted one (docs/maths.md, section 12). One code for CPU and GPU.
  *
- * First each node is evaluated independently of all draws. Then the chain is judged from its root
- * on, and each node gets a verdict. The file that includes this header draws from the residual
- * where the verdict is RESIDUAL, and sets the token that each node emits; the walk (draft_walk.h)
- * follows these tokens.
+ * First each node is evaluated independently of all draws. Then the verdicts on the nodes are
+ * determined, from the root of the chain on. The file that includes this header draws from the
+ * residual where the verdict is RESIDUAL, and sets the token that each node emits; the walk
+ * (draft_walk.h) follows these tokens.
  */
 #ifndef GUMBEL_DRAFTS_RULES_H
 #define GUMBEL_DRAFTS_RULES_H
@@ -86,8 +86,9 @@ GUMBEL_RULE_CODE gumbel_rule_node gumbel_evaluate_node(const gumbel_chain *c, in
 
 /* ------------------------------------------------------------------------------ verdicts ---- */
 
-/* From node j on, nodes emit their draws, until a draft cannot equal one. */
-GUMBEL_RULE_CODE void gumbel_judge_coupled(gumbel_rule_node *nodes, int32_t j, int32_t count)
+/* The coupled rule: from node j on, nodes emit their draws, until no draft can equal the draw. */
+GUMBEL_RULE_CODE void gumbel_determine_coupled_verdicts(gumbel_rule_node *nodes, int32_t j,
+                                                        int32_t count)
 {
     for (; j < count; j++) {
         nodes[j].verdict = GUMBEL_VERDICT_DRAW;
@@ -96,8 +97,9 @@ GUMBEL_RULE_CODE void gumbel_judge_coupled(gumbel_rule_node *nodes, int32_t j, i
     }
 }
 
-/* Accepts each draft with probability min(1, p / q), that is if -ln u >= ln q - ln p. */
-GUMBEL_RULE_CODE void gumbel_judge_rejection(gumbel_rule_node *nodes, int32_t count)
+/* The rule REJECTION: accepts each draft with probability min(1, p / q), that is if
+ * -ln u >= ln q - ln p. */
+GUMBEL_RULE_CODE void gumbel_determine_rejection_verdicts(gumbel_rule_node *nodes, int32_t count)
 {
     for (int32_t j = 0; j < count; j++) {
         gumbel_rule_node *w = &nodes[j];
@@ -138,10 +140,10 @@ GUMBEL_RULE_CODE int32_t gumbel_evaluate_block(gumbel_rule_node *nodes, int32_t 
     return j;
 }
 
-/* Algorithm 2 of arXiv 2403.10444: accepts the longest prefix whose coin accepts it. sums[j] is the
- * residual sum of row j with the r of the draft before it. */
-GUMBEL_RULE_CODE void gumbel_judge_block(gumbel_rule_node *nodes, int32_t count, int32_t drafts,
-                                         const uint64_t *sums)
+/* The rule BLOCK (algorithm 2 of arXiv 2403.10444): accepts the longest prefix that its coin
+ * accepts. sums[j] is the residual sum of row j with the r of the draft before it. */
+GUMBEL_RULE_CODE void gumbel_determine_block_verdicts(gumbel_rule_node *nodes, int32_t count,
+                                                      int32_t drafts, const uint64_t *sums)
 {
     int32_t accepted = 0;
     for (int32_t j = 0; j < drafts; j++) {
@@ -159,7 +161,7 @@ GUMBEL_RULE_CODE void gumbel_judge_block(gumbel_rule_node *nodes, int32_t count,
         nodes[accepted].rest = accepted > 0 ? nodes[accepted - 1].rest : 1.0f;
         nodes[accepted].verdict = GUMBEL_VERDICT_RESIDUAL;
     } else {
-        gumbel_judge_coupled(nodes, drafts, count);
+        gumbel_determine_coupled_verdicts(nodes, drafts, count);
     }
 }
 

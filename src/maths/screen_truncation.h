@@ -21,8 +21,8 @@ typedef struct gumbel_mass_bounds {
 } gumbel_mass_bounds;
 
 /* Applies top_k to a token that min_before to max_before tokens precede. */
-GUMBEL_INLINE gumbel_token_verdict gumbel_judge_top_k(int64_t top_k, int64_t min_before,
-                                                      int64_t max_before)
+GUMBEL_INLINE gumbel_token_verdict gumbel_determine_top_k_verdict(int64_t top_k, int64_t min_before,
+                                                                  int64_t max_before)
 {
     return max_before < top_k    ? GUMBEL_TOKEN_KEPT
            : min_before >= top_k ? GUMBEL_TOKEN_TRUNCATED
@@ -45,8 +45,9 @@ GUMBEL_INLINE gumbel_mass_bounds gumbel_bound_mass_sum(gumbel_wide lower, gumbel
  * its own mass and that of the tokens after it that top_p counts. The token is kept if a < ceil(p
  * (a + r)), roughly a (1 - p) < p r: a larger a can only remove the token, and a larger r can only
  * keep it. */
-GUMBEL_INLINE gumbel_token_verdict gumbel_judge_top_p(float top_p, gumbel_mass_bounds before,
-                                                      gumbel_mass_bounds remaining)
+GUMBEL_INLINE gumbel_token_verdict gumbel_determine_top_p_verdict(float top_p,
+                                                                  gumbel_mass_bounds before,
+                                                                  gumbel_mass_bounds remaining)
 {
     if (before.max < gumbel_nucleus_mass(top_p, before.max + remaining.min))
         return GUMBEL_TOKEN_KEPT;

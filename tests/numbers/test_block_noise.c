@@ -242,7 +242,7 @@ static double tables_p(double (*table_p)(const int64_t *counts, int cells), cons
     return all;
 }
 
-static void judge_least(const tallies *t, double p[LAWS])
+static void test_least(const tallies *t, double p[LAWS])
 {
     double blocks = (double)t->blocks;
     int64_t apart[BLOCK * (BLOCK - 1)];
@@ -260,7 +260,7 @@ static void judge_least(const tallies *t, double p[LAWS])
     p[SUM] = flat_p(t->sum, FINE);
 }
 
-static void judge_places(const tallies *t, double p[LAWS])
+static void test_places(const tallies *t, double p[LAWS])
 {
     double worst;
     p[MARGINALS] = tables_p(flat_p, t->marginal[0], BLOCK, FINE, &worst);
@@ -272,7 +272,7 @@ static void judge_places(const tallies *t, double p[LAWS])
 
 /* Draws blocks, applies a defect if one is given, and tests them: by the distributions of the least
  * exponential and its neighbours, and with `places` by all. */
-static void draw_and_judge(wrong_block wrong, int64_t blocks, int places, double p[LAWS])
+static void draw_and_test(wrong_block wrong, int64_t blocks, int places, double p[LAWS])
 {
     tallies *t = make_zeroed(1, sizeof *t);
     for (int64_t k = 0; k < blocks; k++) {
@@ -285,9 +285,9 @@ static void draw_and_judge(wrong_block wrong, int64_t blocks, int places, double
             count_places(t, e);
         t->blocks++;
     }
-    judge_least(t, p);
+    test_least(t, p);
     if (places)
-        judge_places(t, p);
+        test_places(t, p);
     free(t);
 }
 
@@ -296,7 +296,7 @@ static void block_noise_has_the_joint_distribution(void **state)
     (void)state;
     double p[LAWS];
     int64_t blocks = draws_of(1 << 18) * nightly_factor();
-    draw_and_judge(NULL, blocks, 1, p);
+    draw_and_test(NULL, blocks, 1, p);
     print_message("%" PRId64 " blocks\n", blocks);
     for (int i = 0; i < LAWS; i++) {
         print_message("%s: p %.4f\n", law_names[i], p[i]);
@@ -325,7 +325,7 @@ static void wrong_blocks_are_detected(void **state)
         skip();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         double p[LAWS];
-        draw_and_judge(cases[i].wrong, cases[i].blocks, cases[i].places, p);
+        draw_and_test(cases[i].wrong, cases[i].blocks, cases[i].places, p);
         print_message("%s: %s: p %.1e\n", cases[i].name, law_names[cases[i].broken],
                       p[cases[i].broken]);
         assert_true(p[cases[i].broken] < CAUGHT_P);

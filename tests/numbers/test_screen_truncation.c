@@ -6,7 +6,7 @@
  * by how much gumbel_exp() decreases while its argument increases; the bounds of masses must cover
  * this error.
  */
-#include "cpu/rows/cpu_screen_judge.h"
+#include "cpu/rows/cpu_screen_verdict.h"
 #include "cpu/rows/cpu_truncate.h"
 #include "inputs.h"
 #include "outcome.h"
@@ -126,25 +126,25 @@ static int is_kept(const generated_row *row, int64_t token)
 }
 
 typedef struct verdict_counts {
-    long judged, undecided, kept, removed;
+    long tokens, undecided, kept, removed;
 } verdict_counts;
 
-/* Checks the verdict on a token for which the judge may compute `budget` other exact values. */
-static void judge_token(screen_fixture *s, generated_row *row, int64_t token, int32_t budget,
-                        verdict_counts *counts)
+/* Checks the verdict on a token, for which `budget` other values may be computed exactly. */
+static void check_verdict(screen_fixture *s, generated_row *row, int64_t token, int32_t budget,
+                          verdict_counts *counts)
 {
-    cpu_judge_state state;
+    cpu_verdict_state state;
     stage_values(&s->screen.upper_job, row->upper, row->vocab);
     stage_values(&s->screen.lower_job, row->lower, row->vocab);
-    assert_true(cpu_begin_judging(&state, &s->screen, 0, 0, s->bins));
-    /* The problem has no rules, so that cpu_begin_judging() found no largest value. */
+    assert_true(cpu_init_verdict_state(&state, &s->screen, 0, 0, s->bins));
+    /* The problem has no rules, so that cpu_init_verdict_state() found no largest value. */
     state.rules = row->rules;
     assert_true(cpu_find_largest_value(&state));
     float value = cpu_find_exact_value(&state, token);
     assert_true(value == row->value[token]);
     state.budget = budget;
-    gumbel_token_verdict verdict = cpu_judge_token(&state, token, value);
-    counts->judged++;
+    gumbel_token_verdict verdict = cpu_determine_verdict(&state, token, value);
+    counts->tokens++;
     counts->undecided += verdict == GUMBEL_TOKEN_UNDECIDED;
     counts->kept += verdict == GUMBEL_TOKEN_KEPT;
     counts->removed += verdict == GUMBEL_TOKEN_TRUNCATED;
@@ -176,15 +176,15 @@ static void verdicts_agree_with_values(void **state)
             cpu_find_truncation(((cpu_device *)device)->kernels, &values, &row->rules, s->bins);
         for (int j = 0; j < 6; j++) {
             int64_t token = random_below(&random, (uint32_t)row->vocab);
-            judge_token(s, row, token, 0, &none);
-            judge_token(s, row, token, 8, &some);
-            judge_token(s, row, token, VOCAB_MAX, &all);
+            check_verdict(s, row, token, 0, &none);
+            check_verdict(s, row, token, 8, &some);
+            check_verdict(s, row, token, VOCAB_MAX, &all);
         }
     }
     print_message("undecided: %ld of %ld without exact values, %ld with 8, %ld with all\n",
-                  none.undecided, none.judged, some.undecided, all.undecided);
-    assert_true(none.undecided > none.judged / 10 && none.kept > 100 && none.removed > 100);
-    assert_true(some.undecided < none.undecided && all.undecided < all.judged / 20);
+                  none.undecided, none.tokens, some.undecided, all.undecided);
+    assert_true(none.undecided > none.tokens / 10 && none.kept > 100 && none.removed > 100);
+    assert_true(some.undecided < none.undecided && all.undecided < all.tokens / 20);
     free(s->workspace);
     free(s->stages);
     free(s);
@@ -194,13 +194,13 @@ static void verdicts_agree_with_values(void **state)
 static void equal_bounds_decide(void **state)
 {
     (void)state;
-    assert_int_equal(gumbel_judge_top_k(5, 5, 5), GUMBEL_TOKEN_TRUNCATED);
-    assert_int_equal(gumbel_judge_top_k(5, 4, 4), GUMBEL_TOKEN_KEPT);
-    assert_int_equal(gumbel_judge_top_k(5, 4, 5), GUMBEL_TOKEN_UNDECIDED);
+    assert_int_equal(gumbel_determine_top_k_verdict(5, 5, 5), GUMBEL_TOKEN_TRUNCATED);
+    assert_int_equal(gumbel_determine_top_k_verdict(5, 4, 4), GUMBEL_TOKEN_KEPT);
+    assert_int_equal(gumbel_determine_top_k_verdict(5, 4, 5), GUMBEL_TOKEN_UNDECIDED);
     const gumbel_mass_bounds one = {100, 100}, two = {101, 101};
-    assert_int_equal(gumbel_judge_top_p(0.5f, one, two), GUMBEL_TOKEN_KEPT);
-    assert_int_equal(gumbel_judge_top_p(0.5f, one, one), GUMBEL_TOKEN_TRUNCATED);
-    assert_int_equal(gumbel_judge_top_p(0.5f, (gumbel_mass_bounds){99, 101}, one),
+    assert_int_equal(gumbel_determine_top_p_verdict(0.5f, one, two), GUMBEL_TOKEN_KEPT);
+    assert_int_equal(gumbel_determine_top_p_verdict(0.5f, one, one), GUMBEL_TOKEN_TRUNCATED);
+    assert_int_equal(gumbel_determine_top_p_verdict(0.5f, (gumbel_mass_bounds){99, 101}, one),
                      GUMBEL_TOKEN_UNDECIDED);
 }
 

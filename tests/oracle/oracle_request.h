@@ -4,8 +4,8 @@
  * sort in double, written only from gumbel.h and docs/maths.md. The oracle shares only the public
  * header with the library.
  *
- * A row is computed in steps, so that judge_outcome() can insert the library's own y, which is
- * inexact after a soft-cap:
+ * A row is computed in steps, so that compare_with_oracle() can insert the library's own y, which
+ * is inexact after a soft-cap:
  *
  *     logits ──oracle_edit_row()──► l, y ──oracle_temper_row()──► z ──oracle_truncate_row()──► kept
  *

@@ -6,7 +6,7 @@
  * every instruction set with the reference.
  */
 #include "fixtures.h"
-#include "judge_outcome.h"
+#include "oracle_comparison.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -84,7 +84,7 @@ static void check_plan(const devices *on, const request_plan *plan, verdicts *se
     request *req = request_make(plan, on->all[0]);
     outcome *expected = draw_all(on->all[0], req, 0);
     const char *what = request_describe(plan);
-    if (!judge_outcome(on->all[0], req, expected, seen))
+    if (!compare_with_oracle(on->all[0], req, expected, seen))
         fail_msg("the oracle differs");
     if (plan->vocab_size && plan->vocab_size <= plan->first_token)
         check_padding(on->all[0], req, expected);

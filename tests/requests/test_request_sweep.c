@@ -6,7 +6,7 @@
  * the draw from the logits of their product; every row alone with the row in its batch.
  */
 #include "fixtures.h"
-#include "judge_outcome.h"
+#include "oracle_comparison.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -70,7 +70,7 @@ static void check_plan(gumbel_device *reference, const request_plan *plan, uint6
     request *req = request_make(plan, reference);
     outcome *drawn = request_outcome(req);
     assert_int_equal(request_draw(reference, req, drawn), GUMBEL_OK);
-    if (!judge_outcome(reference, req, drawn, seen))
+    if (!compare_with_oracle(reference, req, drawn, seen))
         fail_msg("the oracle differs");
     check_devices(req, drawn, random);
     check_alone(reference, req, drawn);
@@ -80,7 +80,7 @@ static void check_plan(gumbel_device *reference, const request_plan *plan, uint6
 
 /* Rows near a cutoff must be rare, because their kept set is not checked exactly. Most of them are
  * rows with masses of 2^-24 and less, or with values 10^-3 apart. */
-static void assert_judged(const char *what, const verdicts *seen)
+static void assert_few_near_cutoffs(const char *what, const verdicts *seen)
 {
     print_verdicts(what, seen);
     assert_true(seen->near_cutoffs * 10 <= seen->rows);
@@ -95,7 +95,7 @@ static void mixed_requests_from_logits(void **state)
         request_plan plan = request_plan_at_random(i, 0);
         check_plan(*state, &plan, &random, &seen);
     }
-    assert_judged("from logits", &seen);
+    assert_few_near_cutoffs("from logits", &seen);
 }
 
 static void mixed_requests_from_hidden_states(void **state)
@@ -106,7 +106,7 @@ static void mixed_requests_from_hidden_states(void **state)
         request_plan plan = request_plan_at_random(i, 1);
         check_plan(*state, &plan, &random, &seen);
     }
-    assert_judged("from hidden states", &seen);
+    assert_few_near_cutoffs("from hidden states", &seen);
 }
 
 /* Every kind of row, order and tie mode, with truncation alone. */
@@ -128,7 +128,7 @@ static void every_row_kind_order_and_tie(void **state)
                                      .seed = (uint64_t)(kind * 100 + order * 10 + ties)};
                 check_plan(*state, &plan, &random, &seen);
             }
-    assert_judged("every kind, order and tie", &seen);
+    assert_few_near_cutoffs("every kind, order and tie", &seen);
 }
 
 /* Large enough for many tiles and for a search of many steps. */
@@ -149,7 +149,7 @@ static void large_vocabularies(void **state)
                              .seed = 900 + (uint64_t)i};
         check_plan(*state, &plan, &random, &seen);
     }
-    assert_judged("large vocabularies", &seen);
+    assert_few_near_cutoffs("large vocabularies", &seen);
 }
 
 /* Large enough that the library uses several threads. */
@@ -166,7 +166,7 @@ static void batches_large_enough_for_threads(void **state)
         plan.vocab_size = i % 2 ? 0 : plan.first_token + plan.vocab - 70;
         check_plan(*state, &plan, &random, &seen);
     }
-    assert_judged("several threads", &seen);
+    assert_few_near_cutoffs("several threads", &seen);
 }
 
 /* Probabilities, rules, and the kept tokens (bit i: token i), computed by hand. */

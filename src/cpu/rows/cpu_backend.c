@@ -10,7 +10,7 @@
 #include "cpu/call/screen/cpu_screen.h"
 #include "cpu/cpu_policy.h"
 #include "cpu/rows/cpu_rows.h"
-#include "cpu/rows/cpu_screen_judge.h"
+#include "cpu/rows/cpu_screen_verdict.h"
 
 /* -------------------------------------------------------------------------------- rungs ---- */
 

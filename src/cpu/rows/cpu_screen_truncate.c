@@ -4,7 +4,7 @@
  * survives. A removed winner removes all tokens behind it in the order of values, and the draw is
  * repeated among the rest.
  */
-#include "cpu/rows/cpu_screen_judge.h"
+#include "cpu/rows/cpu_screen_verdict.h"
 
 #include "core/fail.h"
 #include "cpu/cpu_policy.h"
@@ -71,37 +71,37 @@ static void repeat_draw(cpu_screen *screen, int64_t b, int32_t sample, int32_t t
 }
 
 /* Repeats a sample until its winner survives; returns 0 if that is not determined. */
-static int draw_truncated_sample(cpu_judge_state *j, int32_t sample)
+static int draw_truncated_sample(cpu_verdict_state *state, int32_t sample)
 {
-    cpu_screen *screen = j->screen;
-    cpu_screen_row *row = &screen->rows[j->b];
-    int64_t draw = j->b * screen->exact_job.problem->sampling.num_samples + sample;
+    cpu_screen *screen = state->screen;
+    cpu_screen_row *row = &screen->rows[state->b];
+    int64_t draw = state->b * screen->exact_job.problem->sampling.num_samples + sample;
     for (int tries = 0; tries < CPU_SCREEN_TRIES; tries++) {
         int64_t token = screen->candidates[draw].best->best_id;
         if (token < 0 || cpu_has_given_up(&screen->candidates[draw]))
             return 0;
-        float value = cpu_find_exact_value(j, token);
-        if (j->stale)
+        float value = cpu_find_exact_value(state, token);
+        if (state->stale)
             return 0;
         int below =
             value < row->threshold || (value == row->threshold && token >= row->threshold_end);
         gumbel_token_verdict verdict =
-            below ? GUMBEL_TOKEN_TRUNCATED : cpu_judge_token(j, token, value);
+            below ? GUMBEL_TOKEN_TRUNCATED : cpu_determine_verdict(state, token, value);
         if (verdict != GUMBEL_TOKEN_TRUNCATED)
             return verdict == GUMBEL_TOKEN_KEPT;
-        raise_threshold(row, value, j->rules.exact ? token : INT64_MIN);
-        raise_threshold(row, cpu_find_removal_threshold(j), INT64_MAX);
-        repeat_draw(screen, j->b, sample, j->thread);
+        raise_threshold(row, value, state->rules.exact ? token : INT64_MIN);
+        raise_threshold(row, cpu_find_removal_threshold(state), INT64_MAX);
+        repeat_draw(screen, state->b, sample, state->thread);
     }
     return 0;
 }
 
 int cpu_draw_truncated_row(cpu_screen *screen, int64_t b, int32_t thread)
 {
-    cpu_judge_state state;
+    cpu_verdict_state state;
     cpu_weight bins[CPU_BINS];
     int32_t samples = screen->exact_job.problem->sampling.num_samples;
-    if (!cpu_begin_judging(&state, screen, b, thread, bins))
+    if (!cpu_init_verdict_state(&state, screen, b, thread, bins))
         return 0;
     for (int32_t s = 0; s < samples; s++)
         if (!draw_truncated_sample(&state, s))

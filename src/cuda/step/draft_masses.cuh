@@ -92,8 +92,8 @@ __device__ void store_draw_range(const gumbel_rule_params &p, const gumbel_chain
             first = min(first, j);
             end = j + 1;
         }
-    p.proposal.judged[c.r].first = first;
-    p.proposal.judged[c.r].end = end;
+    p.proposal.residual_nodes[c.r].first = first;
+    p.proposal.residual_nodes[c.r].end = end;
 }
 
 /* Determines the verdicts on the nodes of request r, whose masses are complete. All threads call
@@ -110,14 +110,14 @@ __device__ void determine_verdicts(const gumbel_rule_params &p, int64_t r)
         return;
     if (p.verification.draft.rule == GUMBEL_RULE_BLOCK) {
         const int32_t drafts = gumbel_evaluate_block(rule_nodes, c.count);
-        p.proposal.judged[r].drafts = drafts;
+        p.proposal.residual_nodes[r].drafts = drafts;
         for (int32_t j = 1; j < drafts; j++)
             p.proposal.sums[c.first + j] = 0;
         if (drafts > 1)
             return;
-        gumbel_judge_block(rule_nodes, c.count, drafts, p.proposal.sums + c.first);
+        gumbel_determine_block_verdicts(rule_nodes, c.count, drafts, p.proposal.sums + c.first);
     } else {
-        gumbel_judge_rejection(rule_nodes, c.count);
+        gumbel_determine_rejection_verdicts(rule_nodes, c.count);
     }
     store_draw_range(p, c);
 }

@@ -211,7 +211,7 @@ __device__ __noinline__ void draw_from_lists(const gumbel_rule_params &p, const 
 
 /* Emits tokens and walks, after all splits of the request. */
 __device__ gumbel_walk_result finish_chain(const gumbel_rule_params &p, const gumbel_chain &c,
-                                           const gumbel_residual_nodes &judged)
+                                           const gumbel_residual_nodes &residual_nodes)
 {
     const gumbel_verification &v = p.verification;
     gumbel_node *nodes = shared_draft_nodes();
@@ -226,13 +226,14 @@ __device__ gumbel_walk_result finish_chain(const gumbel_rule_params &p, const gu
     for (int32_t j = threadIdx.x; j < c.count; j += kDraftThreads)
         if (rule_nodes[j].verdict == GUMBEL_VERDICT_DRAFT)
             gumbel_chain_accept(&c, nodes, j);
-    for (int32_t j = judged.first + threadIdx.x / 32; j < judged.end; j += kDraftWarps)
+    for (int32_t j = residual_nodes.first + threadIdx.x / 32; j < residual_nodes.end;
+         j += kDraftWarps)
         if (is_drawn(rule_nodes[j]) && !is_listed(p, rule_nodes[j]))
             finish_node(p, c, j);
     __syncthreads();
     /* No walk passes a node with a residual. */
-    if (judged.end > 0 && is_listed(p, rule_nodes[judged.end - 1]))
-        draw_from_lists(p, c, judged.end - 1);
+    if (residual_nodes.end > 0 && is_listed(p, rule_nodes[residual_nodes.end - 1]))
+        draw_from_lists(p, c, residual_nodes.end - 1);
     if (draft_state().redraw_node >= 0)
         draw_from_target(p, c, draft_state().redraw_node);
     if (threadIdx.x == 0)

@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     if (i == 0 && v.of_row.path_offsets)
         v.of_row.path_offsets[0] = 0;
     if (i < v.draft.requests)
-        p.proposal.judged[i] = {0, -1, 0};
+        p.proposal.residual_nodes[i] = {0, -1, 0};
     if (i >= v.rows)
         return;
     gumbel_draft_expand_row(&v, i);
@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
     if (v.of_row.slot[b] == GUMBEL_SLOT_UNUSED)
         return;
     const gumbel_chain c = chain_of(p, v.of_row.request[b]);
-    const int32_t drafts = p.proposal.judged[c.r].drafts;
+    const int32_t drafts = p.proposal.residual_nodes[c.r].drafts;
     if (b <= c.first || b >= c.first + drafts)
         return;
     if (threadIdx.x == 0)
@@ -118,8 +118,8 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_MASS_CTAS)
         atomicAdd(word_at(p.proposal.sums, b), sum);
     }
     if (is_last_cta(p, p.counters, c.r, (drafts - 1) * p.splits) && threadIdx.x == 0) {
-        gumbel_judge_block(p.proposal.rule_nodes + c.first, c.count, drafts,
-                           p.proposal.sums + c.first);
+        gumbel_determine_block_verdicts(p.proposal.rule_nodes + c.first, c.count, drafts,
+                                        p.proposal.sums + c.first);
         store_draw_range(p, c);
     }
 }
@@ -132,12 +132,12 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_RESIDUAL_CTAS)
     ptx_wait_for_launch();
     const gumbel_chain c = chain_of(p, r);
     const gumbel_span span = gumbel_draft_span(&v, r);
-    const gumbel_residual_nodes judged = p.proposal.judged[r];
+    const gumbel_residual_nodes residual_nodes = p.proposal.residual_nodes[r];
     gumbel_walk_result w = gumbel_walk_result_none(GUMBEL_ROW_UNUSED);
-    if (has_nodes(v, r, span) && span.sound && judged.end >= 0) {
+    if (has_nodes(v, r, span) && span.sound && residual_nodes.end >= 0) {
         if (threadIdx.x == 0)
             start_cta_counter(word_at(p.counters, r), p.tag);
-        for (int32_t j = judged.first; j < judged.end; j++) {
+        for (int32_t j = residual_nodes.first; j < residual_nodes.end; j++) {
             const gumbel_rule_node w = p.proposal.rule_nodes[c.first + j];
             if (is_listed(p, w)) {
                 const split_tokens warp_tokens =
@@ -151,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(kDraftThreads, CUDA_RESIDUAL_CTAS)
         }
         if (!is_last_cta(p, p.counters, r, p.splits))
             return;
-        w = finish_chain(p, c, judged);
+        w = finish_chain(p, c, residual_nodes);
     } else if (split > 0) {
         return;
     } else if (has_nodes(v, r, span)) {

@@ -199,8 +199,8 @@ __device__ __noinline__ bool serve_by_pivots(const cuda_truncated_params &p, sli
             return false;
         pivot = value_of_winner(source, values, found.best);
         const float largest = values.to_value(gumbel_value_of_key(found.highest));
-        const pivot_verdict verdict =
-            judge_pivot(row.rules, sum_masses_above(source, values.scale(), largest, pivot));
+        const pivot_verdict verdict = determine_pivot_verdict(
+            row.rules, sum_masses_above(source, values.scale(), largest, pivot));
         if (verdict == PIVOT_KEPT)
             write_winner(p, b, found.best);
         if (verdict != PIVOT_TRUNCATED)
@@ -278,7 +278,7 @@ __device__ __noinline__ bool serve_few_by_pivots(const cuda_truncated_params &p,
             return false;
         pivot = found.best.z * scale;
         const pivot_sums above = {v > pivot, v > pivot ? mass : 0.0f, all};
-        const pivot_verdict verdict = judge_pivot(row.rules, join_cluster(above));
+        const pivot_verdict verdict = determine_pivot_verdict(row.rules, join_cluster(above));
         found.best.z = values.to_z(found.best.z);
         if (verdict == PIVOT_KEPT)
             write_winner(p, b, found.best);

@@ -118,7 +118,7 @@ __device__ __forceinline__ draw_winner find_token(const cuda_truncated_params &p
     draw_winner winner = draw_winner_none();
     for (uint32_t step = 1;;) {
         const split_float_sums all = join_row(p, b, step++, sum_split(row));
-        const pivot_verdict verdict = judge_pivot(row.rules, {0, all.above, all.all});
+        const pivot_verdict verdict = determine_pivot_verdict(row.rules, {0, all.above, all.all});
         bool stays = verdict == PIVOT_KEPT;
         if (verdict == PIVOT_UNSURE) {
             row.largest = all.largest;

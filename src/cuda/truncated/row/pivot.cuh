@@ -46,8 +46,8 @@ struct pivot_sums {
 
 /* Keeps the pivot if it is among the first top_k and the mass above it is less than top_p of all.
  */
-__device__ __forceinline__ pivot_verdict judge_pivot(const gumbel_rules &rules,
-                                                     const pivot_sums &above)
+__device__ __forceinline__ pivot_verdict determine_pivot_verdict(const gumbel_rules &rules,
+                                                                 const pivot_sums &above)
 {
     if (rules.top_k > 0 && above.count >= rules.top_k)
         return PIVOT_TRUNCATED;

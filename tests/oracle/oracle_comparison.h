@@ -8,8 +8,8 @@
  * Their kept set must be between the oracle's smallest and largest, and the other outputs are
  * compared over the library's kept set. No test framework.
  */
-#ifndef TESTS_JUDGE_H
-#define TESTS_JUDGE_H
+#ifndef TESTS_ORACLE_COMPARISON_H
+#define TESTS_ORACLE_COMPARISON_H
 
 #include "requests.h"
 
@@ -23,7 +23,8 @@ typedef struct verdicts {
 
 /* Compares a request's outcome, and the result of gumbel_process_logits() on `device`, with the
  * oracle. Returns 1, or prints an error and returns 0. */
-int judge_outcome(gumbel_device *device, const request *req, const outcome *drawn, verdicts *seen);
+int compare_with_oracle(gumbel_device *device, const request *req, const outcome *drawn,
+                        verdicts *seen);
 
 /* Prints a line about all rows compared. */
 void print_verdicts(const char *what, const verdicts *seen);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "judge_outcome.h"
+#include "oracle_comparison.h"
 
 #include "oracle_request.h"
 #include "inputs.h"
@@ -61,7 +61,7 @@ static int check_equal(const row_check *h, const char *name, int64_t index, int6
 }
 
 /* Checks y within its bound, and continues with the library's y. */
-static int judge_y(const row_check *h)
+static int check_y(const row_check *h)
 {
     oracle_row *row = h->row;
     for (int64_t i = 0; i < row->count; i++) {
@@ -74,7 +74,7 @@ static int judge_y(const row_check *h)
 }
 
 /* Checks a row without a token to draw. */
-static int judge_faulty_row(const row_check *h)
+static int check_faulty_row(const row_check *h)
 {
     const outcome *drawn = h->drawn;
     int32_t samples = drawn->samples, n = drawn->output.num_top;
@@ -101,7 +101,7 @@ static int judge_faulty_row(const row_check *h)
 
 /* Checks the kept set, as gumbel_process_logits() reports it. Near a cutoff, the following checks
  * use the library's set. */
-static int judge_truncation(const row_check *h)
+static int check_truncation(const row_check *h)
 {
     oracle_row *row = h->row;
     int near = oracle_truncate_row(&h->req->sampling, h->b, row);
@@ -143,7 +143,7 @@ static void record_noise(const row_check *h, int32_t sample)
 static double bound_of_lse(double lse) { return 2 * ULP * fmax(1, fabs(lse)); }
 
 /* Checks the log-probability of a token; the processed distribution gives removed tokens -inf. */
-static int judge_logprob(const row_check *h, const char *name, int64_t at, float found,
+static int check_logprob(const row_check *h, const char *name, int64_t at, float found,
                          int32_t token)
 {
     gumbel_distribution of = h->drawn->output.logprobs_of;
@@ -156,7 +156,7 @@ static int judge_logprob(const row_check *h, const char *name, int64_t at, float
     return check_close(h, name, at, found, exact, bound_of_lse(lse) + ULP * fabs(exact));
 }
 
-static int judge_draw(const row_check *h, int32_t sample)
+static int check_draw(const row_check *h, int32_t sample)
 {
     int64_t at = h->b * h->drawn->samples + sample;
     record_noise(h, sample);
@@ -165,10 +165,10 @@ static int judge_draw(const row_check *h, int32_t sample)
     return check_equal(h, "tokens", at, h->drawn->tokens[at], expected) &&
            check_close(h, "scores", at, h->drawn->scores[at], score, 0) &&
            check_equal(h, "ranks", at, h->drawn->ranks[at], oracle_row_rank(h->row, expected)) &&
-           judge_logprob(h, "logprobs", at, h->drawn->logprobs[at], expected);
+           check_logprob(h, "logprobs", at, h->drawn->logprobs[at], expected);
 }
 
-static int judge_top(const row_check *h)
+static int check_top(const row_check *h)
 {
     enum { IDS_MAX = 128 };
     int32_t ids[IDS_MAX], n = h->drawn->output.num_top;
@@ -179,13 +179,13 @@ static int judge_top(const row_check *h)
         if (!check_equal(h, "top_ids", at, h->drawn->top_ids[at], ids[k]))
             return 0;
         if (ids[k] < 0 ? !check_close(h, "top_logprobs", at, logprob, -INFINITY, 0)
-                       : !judge_logprob(h, "top_logprobs", at, logprob, ids[k]))
+                       : !check_logprob(h, "top_logprobs", at, logprob, ids[k]))
             return 0;
     }
     return 1;
 }
 
-static int judge_row(const row_check *h)
+static int check_row(const row_check *h)
 {
     const outcome *drawn = h->drawn;
     h->seen->rows++;
@@ -194,19 +194,20 @@ static int judge_row(const row_check *h)
     if (!check_equal(h, "status", h->b, drawn->status[h->b], h->row->status))
         return 0;
     if (h->row->status != GUMBEL_ROW_OK)
-        return judge_faulty_row(h);
-    if (!judge_y(h) || !judge_truncation(h))
+        return check_faulty_row(h);
+    if (!check_y(h) || !check_truncation(h))
         return 0;
     double lse = oracle_row_lse(h->row, drawn->output.logprobs_of);
     if (!check_close(h, "lse", h->b, drawn->lse[h->b], lse, bound_of_lse(lse)))
         return 0;
     for (int32_t s = 0; s < drawn->samples; s++)
-        if (!judge_draw(h, s))
+        if (!check_draw(h, s))
             return 0;
-    return judge_top(h);
+    return check_top(h);
 }
 
-int judge_outcome(gumbel_device *device, const request *req, const outcome *drawn, verdicts *seen)
+int compare_with_oracle(gumbel_device *device, const request *req, const outcome *drawn,
+                        verdicts *seen)
 {
     size_t vocab = (size_t)req->plan.vocab, size = (size_t)req->plan.batch * vocab;
     float *y = make_zeroed(size, sizeof *y), *processed = make_zeroed(size, sizeof *processed);
@@ -218,7 +219,7 @@ int judge_outcome(gumbel_device *device, const request *req, const outcome *draw
     int right = request_process(device, &req->logits, &untempered, y) == GUMBEL_OK &&
                 request_process(device, &req->logits, &req->sampling, processed) == GUMBEL_OK;
     for (int64_t b = 0; right && b < req->plan.batch; b++)
-        right = judge_row(&(row_check){req, drawn, b, y + (size_t)b * vocab,
+        right = check_row(&(row_check){req, drawn, b, y + (size_t)b * vocab,
                                        processed + (size_t)b * vocab, row, noise, seen});
     oracle_row_free(row);
     free(y);
@@ -229,9 +230,9 @@ int judge_outcome(gumbel_device *device, const request *req, const outcome *draw
 
 void print_verdicts(const char *what, const verdicts *seen)
 {
-    printf("%s: %" PRId64 " rows judged, %" PRId64 " without a token, %" PRId64
-           " truncated; near a cut %" PRId64 ", of which %" PRId64
-           " cut elsewhere; largest error %.2f of its bound\n",
+    printf("%s: %" PRId64 " rows compared, %" PRId64 " without a token, %" PRId64
+           " truncated; near a cutoff %" PRId64 ", of which %" PRId64
+           " with another kept set; largest error %.2f of its bound\n",
            what, seen->rows, seen->faulty, seen->truncated, seen->near_cutoffs,
            seen->other_kept_sets, seen->worst);
 }
