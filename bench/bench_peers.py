@@ -115,7 +115,7 @@ def describe(times):
     return {"median_us": median, "p10_us": low, "p90_us": high}
 
 
-def compete(bench, place, contestants, inputs, logits):
+def measure_contestants(bench, place, contestants, inputs, logits):
     """One row of a table: name -> spread of a call. `inputs` holds the arguments of each call of a
     replay, all equivalent to `logits`."""
     graphs, expected = {}, Expected(logits)
@@ -157,7 +157,8 @@ class Bench:
                 logits = torch.mm(hidden, weight.t(), out_dtype=torch.float32)
                 check_fused(self.contestants.library, hidden, weight, logits)
                 place = {"vocab": vocab, "hidden": width, "batch": batch}
-                row = compete(self, place, contestants, [(hidden, weight)] * CALLS, logits)
+                inputs = [(hidden, weight)] * CALLS
+                row = measure_contestants(self, place, contestants, inputs, logits)
                 ratios = compare(row, "fused", contestants)
                 print_row(batch, contestants, row, ratios)
                 entries.append({**place, **row, **ratios})
@@ -179,7 +180,7 @@ class Bench:
                 else:
                     inputs = [(logits.clone(),) for _ in range(copies)]
                 place = {"vocab": vocab, "batch": batch, "cached": cached}
-                row = compete(self, place, contestants, inputs, logits)
+                row = measure_contestants(self, place, contestants, inputs, logits)
                 ratios = compare(row, "logits", contestants)
                 print_row(batch, contestants, row, ratios)
                 entries.append({**place, **row, **ratios})

@@ -133,7 +133,7 @@ def thread_us(call, place):
     return round(statistics.median(times[1:]), 2)  # without the first, which initialises
 
 
-def compete(title, case, who, skipped, place):
+def measure_call(title, case, who, skipped, place):
     """One entry: for each contestant the spread of its replays and its thread's time."""
     graphs, entry = {}, {}
     for name, module in who.items():
@@ -144,7 +144,7 @@ def compete(title, case, who, skipped, place):
             if place == "cuda":
                 graphs[name], tokens = capture([call] * CALLS)
                 case.check(name, tokens)
-        except Exception as error:  # whatever a peer raises: the others still compete
+        except Exception as error:  # whatever a peer raises, the others are measured
             if name == OURS:
                 raise
             entry.pop(name, None)
@@ -198,7 +198,7 @@ def main():
         logits = torch.randn(batch, vocab, device=place) * DEVIATION
         probs = torch.softmax(logits, -1)
         for title, case in list_cases(batch, place).items():
-            entry = compete(title, Case(logits, probs, case), who, skipped, place)
+            entry = measure_call(title, Case(logits, probs, case), who, skipped, place)
             entries.append({"call": title, "B": batch, **entry})
             print_entry(title, batch, entry)
     for entry in skipped:

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What does truncation cost where a screen draws, and what over the full pass?
+ * What does a truncated draw with a screen cost, and how fast is it compared with the full pass?
  *
  *     cmake --preset release && cmake --build --preset release
- *     cc -std=c17 -O2 -D_GNU_SOURCE -Iinclude bench/cpu/bench_screen_cuts.c \
- *        build/release/src/libgumbel.a -lm -lpthread -ldl -o build/bench_screen_cuts
- *     build/bench_screen_cuts D [rounds [threads [commit, for JSON]]]
+ *     cc -std=c17 -O2 -D_GNU_SOURCE -Iinclude bench/cpu/bench_screen_truncation.c \
+ *        build/release/src/libgumbel.a -lm -lpthread -ldl -o build/bench_screen_truncation
+ *     build/bench_screen_truncation D [rounds [threads [commit, for JSON]]]
  *
- * V = 151936, bfloat16, fused, all of the machine's threads: a Gaussian head and one with the
- * structure of a real one, of some nats. Each round draws each variant by the screen and without,
- * one after the other, from hidden states of its own; their tokens and scores are compared before
- * any time counts. Wall clock, medians and p10..p90 of the ratios.
+ * V = 151936, bfloat16, fused, all of the machine's threads, two heads: a Gaussian one, and one
+ * with the structure of a real head, whose entropy is a few nats. Each round has its own hidden
+ * states, and draws each variant with the screen and then without. Tokens and scores are compared
+ * before times are measured. Times are wall clock: medians, and p10..p90 of the ratios.
  *
- * Rows that take the full pass are counted apart: a token that a bias keeps from winning has its
- * weights spoilt once the screen is made, so that a full pass gives NaN, and a screen no fault.
+ * Another call counts the rows that take the full pass. For this call, one token's weights become
+ * NaN after the screen is made, and a bias prevents the token from winning. A full pass then
+ * reports a NaN; a draw with the screen does not read these weights.
  */
 #define GUMBEL_UNSTABLE 1
 #include <gumbel/screen.h>
@@ -94,7 +95,7 @@ static void check(gumbel_status status, const gumbel_error *error)
 {
     if (status == GUMBEL_OK)
         return;
-    fprintf(stderr, "bench_screen_cuts: %s: %s\n", error->field, error->message);
+    fprintf(stderr, "bench_screen_truncation: %s: %s\n", error->field, error->message);
     exit(1);
 }
 
@@ -102,7 +103,7 @@ static void *make_room(size_t bytes)
 {
     void *room = aligned_alloc(GUMBEL_WORKSPACE_ALIGNMENT, (bytes + 63) / 64 * 64);
     if (!room) {
-        fprintf(stderr, "bench_screen_cuts: no %zu bytes of memory\n", bytes);
+        fprintf(stderr, "bench_screen_truncation: no %zu bytes of memory\n", bytes);
         exit(1);
     }
     memset(room, 0, bytes);
@@ -167,23 +168,23 @@ typedef struct result {
     float scores[BATCH_MAX];
 } result;
 
-/* Draw; the milliseconds. `workspace` holds what any variant needs. */
+/* Draws, and returns the milliseconds. `workspace` is large enough for every variant. */
 static double draw_rows(const gumbel_head *head, const variant *v, uint64_t position,
                         void *workspace, size_t bytes, result *into)
 {
     static const float temperature = 0.8f;
     gumbel_error error;
-    gumbel_truncation cut = {.struct_size = sizeof cut};
+    gumbel_truncation truncation = {.struct_size = sizeof truncation};
     if (v->top_k > 0)
-        cut.top_k = (gumbel_row_i32){&v->top_k, GUMBEL_SAME};
+        truncation.top_k = (gumbel_row_i32){&v->top_k, GUMBEL_SAME};
     if (v->top_p < 1)
-        cut.top_p = (gumbel_row_f32){&v->top_p, GUMBEL_SAME};
+        truncation.top_p = (gumbel_row_f32){&v->top_p, GUMBEL_SAME};
     if (v->min_p > 0)
-        cut.min_p = (gumbel_row_f32){&v->min_p, GUMBEL_SAME};
+        truncation.min_p = (gumbel_row_f32){&v->min_p, GUMBEL_SAME};
     gumbel_sampling sampling = {.struct_size = sizeof sampling,
                                 .temperature = {&temperature, GUMBEL_SAME},
                                 .position = {&position, GUMBEL_SAME},
-                                .truncation = &cut};
+                                .truncation = &truncation};
     gumbel_output output = {.struct_size = sizeof output,
                             .tokens = into->tokens,
                             .scores = into->scores,
@@ -310,7 +311,7 @@ static void measure_calls(const char *name, int64_t batch)
             }
             if (memcmp(r[0].tokens, r[1].tokens, (size_t)batch * 4) ||
                 memcmp(r[0].scores, r[1].scores, (size_t)batch * 4)) {
-                fprintf(stderr, "bench_screen_cuts: %s: tokens differ\n", variants[v].name);
+                fprintf(stderr, "bench_screen_truncation: %s: tokens differ\n", variants[v].name);
                 exit(1);
             }
         }
@@ -348,7 +349,7 @@ int main(int argc, char **argv)
     bench.commit = argc > 4 ? argv[4] : NULL;
     if (bench.columns < 1 || bench.columns > 65535 || bench.rounds < 1 ||
         bench.rounds > ROUNDS_MAX) {
-        fprintf(stderr, "bench_screen_cuts: D [rounds [threads [commit]]]\n");
+        fprintf(stderr, "bench_screen_truncation: D [rounds [threads [commit]]]\n");
         return 1;
     }
     for (int i = 0; i < TABLE; i++)

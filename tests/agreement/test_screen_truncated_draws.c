@@ -36,7 +36,7 @@ static void count_product(const cpu_product *product)
     counted.kernels->multiply_tile(product);
 }
 
-/* Count the device's products from now on; with NULL no more. */
+/* Starts counting the device's products in `counting`; with NULL it stops. */
 static void count_products(gumbel_device *device, cpu_kernels *counting)
 {
     cpu_device *cpu = (cpu_device *)device;
@@ -52,7 +52,7 @@ static void count_products(gumbel_device *device, cpu_kernels *counting)
 
 /* ------------------------------------------------------------------------------ comparing ---- */
 
-/* Rules of a call, a row each. */
+/* The rules of a call, for each row. */
 typedef struct rules {
     const char *name;
     int32_t top_k[BATCH];
@@ -91,7 +91,7 @@ static void make_rules(rules *r, int64_t vocab, int hostile, uint64_t *random)
         r->how.min_p = (gumbel_row_f32){r->min_p, 1};
 }
 
-/* Draw with the screen, which must serve, and without: the same bits. */
+/* Draws with the screen, which must serve the call, and without; both must have the same bits. */
 static void draws_same(gumbel_device *device, const gumbel_head *head,
                        const gumbel_sampling *sampling, int32_t samples, const char *what)
 {
@@ -113,7 +113,7 @@ static void draws_same(gumbel_device *device, const gumbel_head *head,
 
 static const float temperatures[] = {1.0f, 0.7f, 0.0f, 1.3f, 0.3f, 3.0f, 100.0f, 1.0f};
 
-/* Calls of `made`; rules change with every call. */
+/* Draws `calls` batches; the rules change with each call. */
 static void draw_many(gumbel_device *device, const generated_head *generated, gumbel_screen screen,
                       int32_t samples, int64_t calls, int hostile, const char *name)
 {
@@ -146,7 +146,7 @@ static int64_t calls_of(gumbel_device *device, int64_t calls)
     return info.isa == GUMBEL_ISA_REFERENCE || TEST_SANITIZED ? calls / 16 : calls;
 }
 
-static void cuts_of_every_kind(void **state)
+static void truncation_of_every_kind(void **state)
 {
     for (int kind = 0; kind < HEAD_KINDS; kind++) {
         generated_head generated = generate_head(
@@ -161,7 +161,7 @@ static void cuts_of_every_kind(void **state)
 }
 
 /* Values that tie, at cuts and elsewhere: every row of weights is there twice or more. */
-static void ties_at_cuts(void **state)
+static void ties_at_cutoffs(void **state)
 {
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 2000, 64, BATCH, 8);
     char *weight = (char *)(uintptr_t)generated.weight.data;
@@ -253,12 +253,13 @@ static void kept_counts_take_the_full_pass(void **state)
     gumbel_screen screen = make_screen(*state, &generated.weight);
     char text[4096];
     int32_t tokens[BATCH], kept[BATCH], top_k = 5;
-    gumbel_truncation cut = {.struct_size = sizeof cut, .top_k = {&top_k, GUMBEL_SAME}};
+    gumbel_truncation truncation = {.struct_size = sizeof truncation,
+                                    .top_k = {&top_k, GUMBEL_SAME}};
     gumbel_head head = {.struct_size = sizeof head,
                         .hidden = generated.hidden,
                         .weight = generated.weight,
                         .screen = screen};
-    gumbel_sampling how = {.struct_size = sizeof how, .truncation = &cut};
+    gumbel_sampling how = {.struct_size = sizeof how, .truncation = &truncation};
     gumbel_output output = {.struct_size = sizeof output, .tokens = tokens, .kept = kept};
     assert_int_equal(gumbel_explain(*state, &head, NULL, &how, &output, text, sizeof text, NULL),
                      GUMBEL_OK);
@@ -272,8 +273,8 @@ static void kept_counts_take_the_full_pass(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cuts_of_every_kind),
-        cmocka_unit_test(ties_at_cuts),
+        cmocka_unit_test(truncation_of_every_kind),
+        cmocka_unit_test(ties_at_cutoffs),
         cmocka_unit_test(bundled_model),
         cmocka_unit_test(few_rows_are_read),
         cmocka_unit_test(kept_counts_take_the_full_pass),
