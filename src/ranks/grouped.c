@@ -76,7 +76,7 @@ static gumbel_row_status sum_row_masses(int32_t parts, int64_t batch, int64_t b,
     return gumbel_summary_status(&row);
 }
 
-static void draw_parts_on_host(const gumbel_parts_call *c)
+static void draw_group_tokens_on_host(const gumbel_parts_call *c)
 {
     const gumbel_problem *p = c->problem;
     int32_t samples = p->sampling.num_samples;
@@ -124,7 +124,7 @@ gumbel_status gumbel_draw_group(gumbel_device *device, void *stream, int32_t par
                                     .status = status};
     if (gpu)
         return queue_parts(gpu, &call, error);
-    draw_parts_on_host(&call);
+    draw_group_tokens_on_host(&call);
     return GUMBEL_OK;
 }
 
@@ -134,9 +134,9 @@ void gumbel_stream_draw_clear(gumbel_stream_draw *draws, int64_t count)
         draws[i] = (gumbel_stream_draw){.log_mass = -INFINITY, .token = -1};
 }
 
-/* Adds a part to one draw of a row. */
-static void add_part(gumbel_stream_draw *d, gumbel_stream stream, int32_t part, float log_mass,
-                     int32_t token)
+/* Adds a part to a streaming draw of one row and sample. */
+static void update_stream_draw(gumbel_stream_draw *d, gumbel_stream stream, int32_t part,
+                               float log_mass, int32_t token)
 {
     d->flags |= gumbel_mass_flags(log_mass);
     if (d->flags) {
@@ -173,7 +173,8 @@ gumbel_status gumbel_stream_draw_add(gumbel_device *device, void *stream, int32_
     for (int64_t b = 0; b < batch; b++) {
         gumbel_stream at = gumbel_problem_row(&p, b).stream;
         for (int32_t s = 0; s < samples; s++, at.sample++)
-            add_part(&draws[b * samples + s], at, part, log_masses[b], tokens[b * samples + s]);
+            update_stream_draw(&draws[b * samples + s], at, part, log_masses[b],
+                               tokens[b * samples + s]);
     }
     return GUMBEL_OK;
 }

@@ -34,7 +34,7 @@ typedef struct parts {
 } parts;
 
 /* Every part draws its own tokens with the noise of a shard; `step` is the position. */
-static void draw_parts(gumbel_device *device, parts *generated, const uint64_t *step)
+static void draw_in_each_part(gumbel_device *device, parts *generated, const uint64_t *step)
 {
     float rows[VOCAB * 1];
     memcpy(rows, generated->logits, sizeof rows);
@@ -127,7 +127,7 @@ static void tokens_have_the_softmax_distribution(void **state)
     gumbel_stream_draw *stream = make_zeroed(BATCH * SAMPLES, sizeof *stream);
     (void)state;
     for (uint64_t step = 0; (int64_t)step < total / (BATCH * SAMPLES); step++) {
-        draw_parts(device, generated, &step);
+        draw_in_each_part(device, generated, &step);
         generated->sampling.position = (gumbel_row_u64){&step, GUMBEL_SAME};
         for (int j = 0; j < count; j++) {
             float lse = join_parts(generated, joins[j].streamed, joins[j].factor, stream, drawn);

@@ -28,7 +28,7 @@ typedef enum cuda_module {
     CUDA_MODULE_BEST,
     CUDA_MODULE_TOP64_DRAW,
     CUDA_MODULE_DRAFTS,
-    CUDA_MODULE_DRAW_PARTS,
+    CUDA_MODULE_GROUP_TOKENS,
     CUDA_MODULE_EXCHANGE,
     CUDA_MODULE_FINISH,
     CUDA_MODULE_GATHER,
@@ -79,7 +79,7 @@ typedef struct cuda_device {
     CUfunction exchange_rows, exchange_summaries, request_rows, scatter_rows;
     CUfunction draw_top64, exchange_top64, scatter_outputs;
     CUfunction select_top64, select_exchange_top64; /* NULL without clusters */
-    CUfunction draw_parts, add_part;
+    CUfunction draw_group_tokens, update_stream_draws;
     const int32_t *top64_limit; /* on the GPU: CUDA_TOP64, as a top_k */
     CUfunction expand_drafts;
     CUfunction accept_drafts;

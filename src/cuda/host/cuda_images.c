@@ -24,7 +24,7 @@ IMAGE(advance);
 IMAGE(allow);
 IMAGE(best);
 IMAGE(top64_draw);
-IMAGE(draw_parts);
+IMAGE(group_tokens);
 IMAGE(drafts);
 IMAGE(rule_drafts);
 IMAGE(exchange);

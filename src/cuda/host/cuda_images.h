@@ -9,7 +9,7 @@ extern const unsigned char cuda_image_advance[];
 extern const unsigned char cuda_image_allow[];
 extern const unsigned char cuda_image_best[];
 extern const unsigned char cuda_image_top64_draw[];
-extern const unsigned char cuda_image_draw_parts[];
+extern const unsigned char cuda_image_group_tokens[];
 extern const unsigned char cuda_image_drafts[];
 extern const unsigned char cuda_image_rule_drafts[];
 extern const unsigned char cuda_image_exchange[];

@@ -414,7 +414,7 @@ static inline int64_t cuda_blocks_per_split(int64_t blocks, int64_t batch, int m
 /* Threads that scatter a row of outputs. */
 #define CUDA_SCATTER_OUTPUTS_THREADS 128
 
-/* Threads of a CTA that draws a part of the vocabulary by the parts' masses (draw_parts.cu). */
+/* Threads of a CTA that draws among parts of a vocabulary by their masses (group_tokens.cu). */
 #define CUDA_PARTS_THREADS 128
 
 /* Rows whose tokens a CTA stores at the end of a step. */

@@ -63,5 +63,6 @@ gumbel_status cuda_draw_group(gumbel_device *device, const gumbel_parts_call *ca
                            .draws = call->draws};
     int64_t draws_per_cta = call->draws ? CUDA_PARTS_THREADS : CUDA_PARTS_THREADS / 32;
     cuda_shape shape = {(draws + draws_per_cta - 1) / draws_per_cta, CUDA_PARTS_THREADS, 0, 0};
-    return cuda_launch_in_context(&job, call->draws ? cuda->add_part : cuda->draw_parts, shape, &p);
+    return cuda_launch_in_context(
+        &job, call->draws ? cuda->update_stream_draws : cuda->draw_group_tokens, shape, &p);
 }

@@ -22,7 +22,7 @@ argmax_effort effort;
     (effort.tokens += (end) - (begin), effort.races++, argmax_above(argmax, begin, end, threshold))
 
 #include "cuda/logits/best.cu"
-#include "cuda/logits/draw_parts.cu"
+#include "cuda/logits/group_tokens.cu"
 #include "cuda/step/drafts.cu"
 #include "cuda/step/history.cu"
 #include "cuda/step/rule_drafts.cu"
@@ -128,10 +128,10 @@ void emulate_parts(const cuda_parts_params &p, uint64_t *random, const char *wha
     const int64_t draws = p.problem.batch * p.problem.sampling.num_samples;
     const int64_t each = CUDA_PARTS_THREADS / 32;
     if (p.draws)
-        emulate<cuda_parts_params, gumbel_add_part>(
+        emulate<cuda_parts_params, gumbel_update_stream_draws>(
             p, (draws + CUDA_PARTS_THREADS - 1) / CUDA_PARTS_THREADS, CUDA_PARTS_THREADS, 0, random,
             what);
     else
-        emulate<cuda_parts_params, gumbel_draw_parts>(p, (draws + each - 1) / each,
-                                                      CUDA_PARTS_THREADS, 0, random, what);
+        emulate<cuda_parts_params, gumbel_draw_group_tokens>(p, (draws + each - 1) / each,
+                                                             CUDA_PARTS_THREADS, 0, random, what);
 }

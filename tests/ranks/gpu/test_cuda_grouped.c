@@ -141,9 +141,9 @@ static void free_found(parts_found *f, void (*drop)(void *))
     drop(f->stream);
 }
 
-/* Makes both calls; the stream receives the parts from the last to the first. */
-static void draw_parts(gumbel_device *device, CUstream stream, const parts_case *c,
-                       const parts_found *f)
+/* Calls gumbel_draw_group(), and gumbel_stream_draw_add() for all parts, the last one first. */
+static void call_both(gumbel_device *device, CUstream stream, const parts_case *c,
+                      const parts_found *f)
 {
     gumbel_error error = {"", ""};
     gumbel_status status =
@@ -190,8 +190,8 @@ static void check_case(int32_t parts, int64_t batch, int32_t samples, uint64_t *
 {
     parts_case host = make_case(parts, batch, samples, random), there = copy_case(&host);
     parts_found ours = make_found(&host), theirs = make_found_there(&host, &ours);
-    draw_parts(NULL, NULL, &host, &ours);
-    draw_parts(gpu, NULL, &there, &theirs);
+    call_both(NULL, NULL, &host, &ours);
+    call_both(gpu, NULL, &there, &theirs);
     GPU(cuCtxSynchronize);
     compare_found(&host, &ours, &theirs);
     free_found(&ours, free);
@@ -226,7 +226,7 @@ static void grouped_graph(void)
     parts_case host = make_case(8, 100, 2, &random), there = copy_case(&host);
     parts_found ours = make_found(&host), theirs = make_found_there(&host, &ours);
     gpu_graph graph = gpu_graph_begin();
-    draw_parts(gpu, graph.stream, &there, &theirs);
+    call_both(gpu, graph.stream, &there, &theirs);
     gpu_graph_end(&graph);
     for (int turn = 0; turn < 3; turn++) {
         fill(&host, &random);
@@ -234,7 +234,7 @@ static void grouped_graph(void)
         gpu_put(there.tokens, host.tokens, TOKEN_BYTES(&host));
         gpu_put(there.seed, host.seed, (size_t)host.batch * sizeof *host.seed);
         gpu_put(there.position, host.position, (size_t)host.batch * sizeof *host.position);
-        draw_parts(NULL, NULL, &host, &ours);
+        call_both(NULL, NULL, &host, &ours);
         gpu_graph_replay(&graph);
         compare_found(&host, &ours, &theirs);
     }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * WHAT   grouped draws of the FlashSampling paper (part_draw.h), whose caller has drawn a token
- *        from each part of a vocabulary. Draws a part by its log-mass, and returns its token; or
- *        adds one part to a streaming draw.
+ *        from each part of a vocabulary. gumbel_draw_group_tokens draws a part of each row by its
+ *        log-mass, and returns the part's token. gumbel_update_stream_draws adds one part to
+ *        streaming draws.
  * COST   reads 4 bytes a part and row, shared by all draws of the row; two Philox blocks and two
  *        logarithms a part and draw, or four of each a streaming draw; a launch.
  * MAP    many parts: a warp a draw, lane l takes parts l, l + 32, ...; streaming: a thread a draw.
@@ -32,7 +33,7 @@ __device__ void offer_from_lane(gumbel_summary &best, int lanes)
 } // namespace
 
 extern "C" __global__ void __launch_bounds__(CUDA_PARTS_THREADS)
-    gumbel_draw_parts(const __grid_constant__ cuda_parts_params p)
+    gumbel_draw_group_tokens(const __grid_constant__ cuda_parts_params p)
 {
     const gumbel_problem &q = p.problem;
     const int lane = threadIdx.x % 32;
@@ -74,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_PARTS_THREADS)
 }
 
 extern "C" __global__ void __launch_bounds__(CUDA_PARTS_THREADS)
-    gumbel_add_part(const __grid_constant__ cuda_parts_params p)
+    gumbel_update_stream_draws(const __grid_constant__ cuda_parts_params p)
 {
     const gumbel_problem &q = p.problem;
     const int64_t samples = q.sampling.num_samples;

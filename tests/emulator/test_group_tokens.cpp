@@ -157,7 +157,7 @@ bool passes(int index)
 
 } // namespace
 
-/* usage: test_draw_parts [FIRST [COUNT]], problems by number */
+/* usage: test_group_tokens [FIRST [COUNT]], problems by number */
 int main(int argc, char **argv)
 {
     return run_problems(argc, argv, 60, 3000, [&](int i) { return passes(i); }) != 0;
