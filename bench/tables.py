@@ -5,46 +5,19 @@
 usage: bench/tables.py [--check]
 
 A table stands between a line "<!-- table NAME -->" and a line "<!-- end -->". --check writes
-nothing: it exits 1 where a page holds another table than the results, or the table of rungs in
-src/cuda/plan/cuda_rungs.c, give.
+nothing, and exits 1 if a page differs from the tables that would be written. rung_tables.py has the
+tables of docs/kernels.md, vllm_tables.py those of vLLM on a GPU, headlines.py that of the README.
 """
 
-import json
-import pathlib
 import re
 import sys
 
 import headlines
+import rung_tables
 import vllm_tables
+from result_tables import ROOT, load, median, newest, stamp, table
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "bench" / "results"
 MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
-
-
-def load(name):
-    return json.loads((RESULTS / f"{name}.json").read_text())
-
-
-def newest(question):
-    """The latest results of a question on any GPU; None if it has not been measured."""
-    found = sorted(RESULTS.glob(f"cuda-*-{question}.json"))
-    return json.loads(found[-1].read_text()) if found else None
-
-
-def table(heads, rows):
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "".join("| " + " | ".join(str(cell) for cell in line) + " |\n" for line in lines)
-
-
-def median(way):
-    return way["median_us"]
-
-
-def stamp(results, commits=None):
-    """When and at which commit a file was measured."""
-    commits = commits or [results["commit"]]
-    return f"{results['date']}, commit{'s' * (len(commits) > 1)} {', '.join(commits)}"
 
 
 def headline():
@@ -346,135 +319,6 @@ def requests_source():
     return f"{stamp(results)}, one {results['gpu']}, V = 151936, D = 4096, bf16.\n"
 
 
-# ------------------------------------------------------------------------------- docs/kernels.md
-
-RUNGS = ROOT / "src" / "cuda" / "plan" / "cuda_rungs.c"
-RUNG = re.compile(r"\.name = (\"[^\"]+\"),\s*\.method =\s+((?:\"[^\"]*\"\s*)+),\s*"
-                  r"\.kernels =\s+((?:\"[^\"]*\"\s*)+),\s*\.supports =\s+(.*?)"
-                  r"(?:,\s*\.requires_any =\s+(.*?))?\},", re.DOTALL)
-REFUSES = re.compile(r"\.refuses = (\w+)")
-REFUSALS = r"static const char \*%s\(.*?\n\}"
-
-
-SETS = {
-    "GUMBEL_FEATURE_TRANSFORMS": ["mask", "banned", "bias", "penalties"],
-    "GUMBEL_CAPABILITIES_OF_TRUNCATION": ["min_p", "top_k", "top_p", "joint", "min_p last",
-                                          "exact ties"],
-}
-WORDS = {
-    "GUMBEL_CAPABILITY_LISTS": "lists", "GUMBEL_CAPABILITY_EXACT": "exact ties",
-    "GUMBEL_CAPABILITY_MASS": "log-normaliser", "GUMBEL_CAPABILITY_NOISE": "given noise",
-    "GUMBEL_CAPABILITY_SOFT_CAP": "soft-cap", "GUMBEL_CAPABILITY_SCALE": "scale <= 0",
-    "GUMBEL_CAPABILITY_BIAS": "head bias", "GUMBEL_CAPABILITY_SUMMARIES": "summaries",
-    "GUMBEL_CAPABILITY_ROWS": "processed logits", "GUMBEL_CAPABILITY_PRODUCT": "product alone",
-    "GUMBEL_CAPABILITY_EMPTY": "shard of padding", "GUMBEL_FEATURE_TOP": "num_top",
-    "GUMBEL_FEATURE_GIVEN": "given tokens", "GUMBEL_FEATURE_BEST": "num_best",
-    "GUMBEL_FEATURE_LOGITS": "top_logits", "GUMBEL_FEATURE_TRUNCATION": None,
-}
-
-
-def capability_words(expression, text):
-    """The words of a C expression of capabilities, without those after "& ~"."""
-    defined = re.findall(r"#define (CAPABILITIES_OF_\w+)\s+\\?\s*\((.*?)\)\n", text, re.DOTALL)
-    for name, body in defined:
-        expression = expression.replace(name, body)
-    if "GUMBEL_CAPABILITY_END - 1" in expression:
-        left_out = capability_words(expression.split("GUMBEL_CAPABILITY_END - 1")[1], text)
-        return "all" + (f" except {left_out}" if left_out else "")
-    without = re.findall(r"& ~(GUMBEL_\w+)", expression)
-    words = []
-    for name in re.findall(r"GUMBEL_\w+", expression):
-        if name not in without:
-            plain = name.split("_", 2)[2].lower()
-            words += SETS.get(name, [WORDS.get(name, plain)])
-    gone = [WORDS.get(name, name.split("_", 2)[2].lower()) for name in without]
-    return ", ".join(dict.fromkeys(word for word in words if word and word not in gone))
-
-
-def joined(literals):
-    return "".join(re.findall(r'"([^"]*)"', literals))
-
-
-def rungs():
-    """Name, description, kernels and refusals of each rung, by tables."""
-    text = RUNGS.read_text()
-    products, rows = text.split("cuda_products[CUDA_PRODUCTS]")[1].split(
-        "cuda_row_rungs[CUDA_ROW_RUNGS]")
-    for part in (products, rows):
-        entries = []
-        for block in part.split(".rung = {")[1:]:
-            found = RUNG.match(block.strip())
-            why = REFUSES.search(block)
-            reasons = []
-            if why:
-                body = re.search(REFUSALS % why[1], text, re.DOTALL)[0]
-                reasons = re.findall(r'(?:return|:)\s+"([^"]+)"', body)
-                if "blocks_refuse(" in body.split("\n", 3)[-1] and why[1] == "bounded_refuses":
-                    reasons.insert(0, "as blocks")
-                if why[1] == "screen_truncated_refuses":
-                    reasons = ["as screen, except samples", *reasons, "as cluster"]
-                if "cluster_refuses(" in body and why[1] == "blocks_refuse":
-                    reasons.insert(0, "as cluster")
-            serves = capability_words(found[4], text)
-            if found[5]:
-                serves += f"; only with {capability_words(found[5], text)}"
-            entries.append([joined(found[1]), joined(found[2]), joined(found[3]), serves,
-                            "; ".join(reasons) or "-"])
-        yield entries
-
-
-def worth(name):
-    """Times with and without the rung, in us."""
-    cells = []
-    for point in load("cuda-h200-rungs")["rungs"]:
-        if point["rung"] == name:
-            way = "head" if point["way"] == "fused" else "logits"
-            cells.append(((point["request"], way),
-                          f"B = {point['batch']}: {median(point['with_it']):.0f} / "
-                          f"{median(point['without_it']):.0f}"))
-    groups = {}
-    for key, cell in cells:
-        groups.setdefault(key, []).append(cell)
-    return "; ".join(f"{request}, {way}: " + ", ".join(cells) for (request, way), cells
-                     in groups.items()) or "-"
-
-
-def ladder(entries):
-    return table(["rung", "method", "kernels", "supported capabilities", "not used if",
-                  "us with / without the rung"],
-                 [[f"`{name}`", what, kernels, serves, refusals, worth(name)]
-                  for name, what, kernels, serves, refusals in entries])
-
-
-def products_ladder():
-    return ladder(next(iter(rungs())))
-
-
-def rows_ladder():
-    return ladder(list(rungs())[1])
-
-
-def other_gpus():
-    """Times of the rungs of other GPUs, on this one."""
-    points = load("cuda-h200-rungs")["gpus"]
-    times = {(p["gpu"], p["request"], p["way"], p["batch"]): median(p["time"]) for p in points}
-    gpus = list(dict.fromkeys(p["gpu"] for p in points))
-    batches = sorted({p["batch"] for p in points})
-    rows = [[request, "head" if way == "fused" else "logits",
-             *(" / ".join(f"{times[gpu, request, way, batch]:.0f}" for batch in batches)
-               for gpu in gpus)]
-            for way in ("logits", "fused")
-            for request in dict.fromkeys(p["request"] for p in points)]
-    heads = [f"{gpu}, B = {' / '.join(map(str, batches))}" for gpu in gpus]
-    return table(["request", "from", *heads], rows)
-
-
-def rungs_source():
-    results = load("cuda-h200-rungs")
-    return (f"{stamp(results)}, one {results['gpu']}, V = {results['vocab']}, "
-            f"D = {results['hidden']}, medians in microseconds.\n")
-
-
 PERFORMANCE = "docs/performance"
 PAGES = {
     "README.md": {"headline": headline},
@@ -502,8 +346,9 @@ PAGES = {
     "findings/drafts.md": {"drafts": drafts, "drafts-source": drafts_source,
                            "verify-peers": verify_peers,
                            "verify-peers-source": verify_peers_source},
-    "docs/kernels.md": {"products": products_ladder, "rows": rows_ladder,
-                        "other-gpus": other_gpus, "rungs-source": rungs_source},
+    "docs/kernels.md": {"products": rung_tables.products_ladder, "rows": rung_tables.rows_ladder,
+                        "other-gpus": rung_tables.other_gpus,
+                        "rungs-source": rung_tables.rungs_source},
 }
 
 
