@@ -29,7 +29,7 @@ class Drawn:
     """Drawn tokens; ids and log-probabilities of the drawn token, then of the likeliest tokens."""
 
     tokens: torch.Tensor  # int32 or int64 [B, 1], as the Drawer's
-    ids: Optional[torch.Tensor] = None  # int32 [B, 1 + count]
+    ids: Optional[torch.Tensor] = None  # int32 or int64 [B, 1 + count]
     logprobs: Optional[torch.Tensor] = None  # float32 [B, 1 + count]
     ranks: Optional[torch.Tensor] = None  # int32 [B]
 
@@ -276,7 +276,7 @@ def _score_raw(
     """
     scored = score_by_vllm(logits, tokens, count)
     if scored is not None:
-        ids = scored.logprob_token_ids.int()
+        ids = scored.logprob_token_ids.to(tokens.dtype)
         return Drawn(tokens, ids, scored.logprobs, scored.selected_token_ranks)
     calls, inputs, given = calls_for(logits)
     listed_count = listed(count, inputs[0].device)
