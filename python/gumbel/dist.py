@@ -465,7 +465,6 @@ class _PreparedCall(PreparedCall):
 
     def __call__(self, inputs: Optional[Array] = None) -> SampleOutput:
         with self._owner._start_call(self._common):
-            if inputs is not None:
-                self._set_inputs(inputs)
+            self._use_inputs(inputs)
             self._owner._called_library = True
             return super().__call__()

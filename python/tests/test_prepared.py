@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prepared calls draw the tokens of plain calls; DLPack imports arrays of other libraries."""
 
+import weakref
+
 import gumbel
 import numpy as np
 import pytest
@@ -127,6 +129,20 @@ def test_prepared_call_keeps_its_inputs_alive():
     junk = [np.full((B, V), np.nan, np.float32) for _ in range(50)]
     assert_equal_outputs(call(), gumbel.sample_logits(LOGITS[0], top_k=7, seed=0))
     assert len(junk) == 50
+
+
+def test_inputs_can_be_released():
+    logits = LOGITS[0].copy()
+    lives = weakref.ref(logits)
+    call = gumbel.prepare_sample_logits(logits, seed=0)
+    del logits
+    assert lives() is not None
+    call.release_inputs()
+    assert lives() is None
+    with pytest.raises(ValueError, match="^logits: pass it, as release_inputs"):
+        call()
+    assert_equal_outputs(call(LOGITS[1]), gumbel.sample_logits(LOGITS[1], seed=0))
+    assert_equal_outputs(call(), gumbel.sample_logits(LOGITS[1], seed=0))
 
 
 def test_cached_numbers_are_distinguished_by_type():

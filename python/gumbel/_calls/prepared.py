@@ -96,6 +96,7 @@ class PreparedCall:
         self._name, self._inputs, self._arrays = name, inputs, request.arrays
         self._kind, self._itemsize = _describe_inputs(inputs), layout_of(name, inputs).itemsize
         self._tensor = head.hidden if head else logits.logits  # type: ignore[union-attr]
+        request.held = [held for held in request.held if held is not inputs]
         self._held = (source, request, scratch)
         structs = (head or logits, request.sampling, self._struct)
         self._arguments = (
@@ -109,10 +110,10 @@ class PreparedCall:
         """Draw; returns `output`.
 
         inputs       hidden states or logits for this and later calls, with the shape, dtype and
-                     strides of preparation; otherwise ValueError. None: those of the last call.
+                     strides of preparation; otherwise ValueError. None: those of the last call;
+                     ValueError after release_inputs().
         """
-        if inputs is not None:
-            self._set_inputs(inputs)
+        self._use_inputs(inputs)
         stream = self._arrays.current_stream()
         if self._reseed is not None:
             self._reseed(stream)
@@ -123,7 +124,20 @@ class PreparedCall:
             self.after_draw(stream)
         return self.output
 
-    def _set_inputs(self, inputs: Any) -> None:
+    def release_inputs(self) -> None:
+        """Drop the reference to the inputs of the last call, so that their memory can be freed.
+
+        The next call must be passed its inputs. A captured graph still reads the memory of the
+        inputs with which it was captured.
+        """
+        self._inputs = None
+
+    def _use_inputs(self, inputs: Any) -> None:
+        """Read `inputs`; None: those of the last call."""
+        if inputs is None:
+            if self._inputs is None:
+                raise ValueError(f"{self._name}: pass it, as release_inputs() dropped the last one")
+            return
         inputs = import_array(self._name, inputs)
         known = type(inputs) is np.ndarray or is_tensor(inputs)
         if not known or _describe_inputs(inputs) != self._kind:

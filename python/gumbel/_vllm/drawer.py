@@ -237,7 +237,9 @@ class Drawer:
         elif parameters.slots is None:
             known.read(parameters)
         self.prepared[key] = known
-        return known.call(inputs[0])
+        out = known.call(inputs[0])
+        known.call.release_inputs()  # logits of a batch may take 100 MB
+        return out
 
     @staticmethod
     def _key(

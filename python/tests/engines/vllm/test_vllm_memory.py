@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workspaces of engines: one for each, reserved once, and large enough for every step."""
 
+import gc
 import types
+import weakref
 
 import pytest
 from vllm_jobs import need_vllm
@@ -108,6 +110,20 @@ def test_prepared_calls_of_an_engine_share_a_workspace():
         drawer.draw(make_logits(count), DrawParameters(rows))
     held = [known.call._held[-1] for known in drawer.prepared.values()]
     assert len(held) == 3 and all(each is held[0] for each in held)
+
+
+def test_prepared_calls_keep_no_inputs_alive():
+    """Each batch size has its own call, and the logits of a batch may take 100 MB."""
+    drawer, alive = Drawer(), []
+    for count in (1, REQUESTS):
+        rows = {"temperature": torch.ones(count), "seed": torch.arange(count)}
+        rows["position"] = torch.arange(count)
+        for logits in (make_logits(count), torch.zeros(count, VOCAB)):
+            alive.append(weakref.ref(getattr(logits, "hidden", logits)))
+            drawer.draw(logits, DrawParameters(rows))
+    del logits
+    gc.collect()
+    assert len(drawer.prepared) == 4 and [each() for each in alive] == [None] * 4
 
 
 def test_dummy_runs_reserve_and_log_a_workspace_once(lines):
