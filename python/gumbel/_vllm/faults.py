@@ -25,6 +25,7 @@ from .._statuses import StatusCount, describe_status
 from .counts import logger
 
 _FAILED = "_gumbel_failed"  # of a ModelRunnerOutput: the status of each failed request
+_STATUSES = "_gumbel_statuses"  # of an AsyncModelRunnerOutput: the statuses of its step
 _stock_update = Scheduler.update_from_output
 _step = threading.local()  # .statuses: those of this thread's latest draw
 
@@ -63,12 +64,24 @@ def report(result: Any) -> Any:
     if statuses is None:
         return result
     if isinstance(result, AsyncModelRunnerOutput):
-        stock: Any = result.get_output
-        later: Any = result
-        later.get_output = lambda: _mark(stock(), statuses)
+        _mark_outputs_of(type(result))
+        setattr(result, _STATUSES, statuses)
     elif isinstance(result, ModelRunnerOutput):
         _mark(result, statuses)
     return result
+
+
+@functools.cache
+def _mark_outputs_of(kind: Any) -> None:
+    """Have get_output() of a class of future outputs add the failed requests."""
+    stock = kind.get_output
+
+    @functools.wraps(stock)
+    def get_output(self: Any) -> Any:
+        output, statuses = stock(self), getattr(self, _STATUSES, None)
+        return output if statuses is None else _mark(output, statuses)
+
+    kind.get_output = get_output
 
 
 def _mark(output: ModelRunnerOutput, statuses: _Statuses) -> ModelRunnerOutput:

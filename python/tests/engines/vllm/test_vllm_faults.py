@@ -3,6 +3,7 @@
 change the texts of other requests in the batch."""
 
 import types
+import weakref
 
 import pytest
 from vllm_jobs import PROMPTS, RUNNERS, need_vllm, request, run
@@ -88,6 +89,30 @@ def test_discarded_rows_are_not_faults(monkeypatch):
     faults.note(torch.tensor([1], dtype=torch.int32))
     assert faults.report(nothing) is nothing and not vars(nothing)
     assert faults.report(None) is None
+
+
+def test_future_outputs_name_failed_requests_and_are_freed_when_read(monkeypatch):
+    from gumbel._vllm import faults
+    from vllm.v1.outputs import AsyncModelRunnerOutput, ModelRunnerOutput
+
+    monkeypatch.setattr(faults.logger, "warning", lambda *_: None)
+
+    class Future(AsyncModelRunnerOutput):
+        def get_output(self):
+            names = ["a", "b"]
+            found = ModelRunnerOutput(names, {name: row for row, name in enumerate(names)})
+            found.sampled_token_ids = [[5], [0]]
+            return found
+
+    for statuses, failed in (([0, 1], {"b": 1}), ([0, 0], None), ([2, 0], {"a": 2})):
+        faults.note(torch.tensor(statuses, dtype=torch.int32))
+        future = faults.report(Future())
+        assert type(future) is Future
+        lives = weakref.ref(future)
+        assert getattr(future.get_output(), faults._FAILED, None) == failed
+        del future
+        assert lives() is None  # without the garbage collector: it holds tensors on the GPU
+    assert getattr(Future().get_output(), faults._FAILED, None) is None
 
 
 def test_log_lines_are_counted_and_few(monkeypatch):
