@@ -78,14 +78,10 @@ typedef struct cpu_quantized_rows {
 /* Bytes of 16 rows and 64 columns of a screen; tiles of the same rows are contiguous. */
 #define CPU_SCREEN_TILE 1024
 
-/* The quantization step of a row whose largest |w| is `max_weight`, rounded up so that |x| <= 126.5
- * and |q| <= 127. NaN if `max_weight` is not finite. */
+/* gumbel_screen_choose_step(); NaN if `max_weight` is not finite. */
 static inline float cpu_choose_screen_step(float max_weight)
 {
-    float step = max_weight * (1.0f / 126.5f) * (1.0f + 0x1p-21f);
-    if (!(max_weight < INFINITY))
-        return NAN;
-    return step < GUMBEL_SCREEN_STEP_MIN ? GUMBEL_SCREEN_STEP_MIN : step;
+    return max_weight < INFINITY ? gumbel_screen_choose_step(max_weight) : NAN;
 }
 
 /* Raises the bounds to cover a row, given its sums of the squares of the errors of

@@ -62,15 +62,15 @@ uint64_t gumbel_screen_checksum(const gumbel_screen_header *header)
     return check;
 }
 
-void gumbel_screen_seed_dither(uint64_t seed, int64_t columns, int32_t *dither)
+void gumbel_screen_seed_dither(uint64_t seed, int64_t first, int64_t count, int32_t *dither)
 {
     /* Words that no draw uses: the counts of draws are below 2^30 (noise.h). */
-    const uint32_t first = UINT32_C(1) << 31;
+    const uint32_t unused = UINT32_C(1) << 31;
     gumbel_stream stream = {.seed = seed};
-    for (int64_t i = 0; i < columns; i += 4) {
+    for (int64_t i = 0; i < count; i += 4) {
         uint32_t words[4];
-        gumbel_philox_words(stream, first + (uint32_t)(i / 4), 0, words);
-        for (int64_t j = i; j < columns && j < i + 4; j++)
+        gumbel_philox_words(stream, unused + (uint32_t)((first + i) / 4), 0, words);
+        for (int64_t j = i; j < count && j < i + 4; j++)
             dither[j] = gumbel_screen_dither_of(words[j - i]);
     }
 }

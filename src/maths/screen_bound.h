@@ -101,11 +101,20 @@ int gumbel_screen_find_offsets_as(gumbel_screen_layout layout, int64_t rows, int
 
 uint64_t gumbel_screen_checksum(const gumbel_screen_header *header);
 
-/* Dither of the columns from a seed, or from words[columns] of uniform random bits. */
-void gumbel_screen_seed_dither(uint64_t seed, int64_t columns, int32_t *dither);
+/* Dither of columns first .. first + count - 1 from a seed; `first` is a multiple of 4. Below: from
+ * a word of uniform random bits. */
+void gumbel_screen_seed_dither(uint64_t seed, int64_t first, int64_t count, int32_t *dither);
 GUMBEL_INLINE int32_t gumbel_screen_dither_of(uint32_t word)
 {
     return (int32_t)(word >> 8) - (1 << 23);
+}
+
+/* The quantization step of a row whose largest |w| is `max_weight`, which is finite; rounded up so
+ * that |x| <= 126.5 and |q| <= 127. */
+GUMBEL_INLINE float gumbel_screen_choose_step(float max_weight)
+{
+    float step = max_weight * (1.0f / 126.5f) * (1.0f + 0x1p-21f);
+    return step < GUMBEL_SCREEN_STEP_MIN ? GUMBEL_SCREEN_STEP_MIN : step;
 }
 
 /* A weight w / s, in x, rounded to an integer behind its dither: the integer q, and in *error the

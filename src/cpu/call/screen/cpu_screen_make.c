@@ -4,8 +4,8 @@
  */
 #include "cpu/call/screen/cpu_screen.h"
 
-#include "core/entropy.h"
 #include "core/fail.h"
+#include "core/screen_dither.h"
 #include "cpu/cpu_policy.h"
 
 typedef struct screen_maker {
@@ -55,21 +55,11 @@ static void make_claimed_blocks(void *argument, int32_t thread)
 }
 
 /* Writes the dither of the columns; the padding of the last columns is 0. */
-static gumbel_status make_dither(const screen_maker *m, const uint64_t *seed, gumbel_error *error)
+static gumbel_status write_dither(const screen_maker *m, const uint64_t *seed, gumbel_error *error)
 {
     int32_t *dither = (int32_t *)(void *)(m->screen + m->offsets.dither);
-    int64_t columns = m->problem->hidden_size;
     memset(dither, 0, (size_t)m->offsets.columns * sizeof *dither);
-    if (seed) {
-        gumbel_screen_seed_dither(*seed, columns, dither);
-        return GUMBEL_OK;
-    }
-    if (!gumbel_read_entropy(dither, (size_t)columns * sizeof *dither))
-        return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "options.seed",
-                           "the operating system gave no random bytes: give a seed");
-    for (int64_t i = 0; i < columns; i++)
-        dither[i] = gumbel_screen_dither_of((uint32_t)dither[i]);
-    return GUMBEL_OK;
+    return gumbel_make_dither(seed, 0, m->problem->hidden_size, dither, error);
 }
 
 gumbel_status cpu_make_screen(gumbel_device *device, const gumbel_problem *p,
@@ -88,7 +78,7 @@ gumbel_status cpu_make_screen(gumbel_device *device, const gumbel_problem *p,
     int known = gumbel_screen_find_offsets(p->vocab, p->hidden_size, &m.offsets);
     (void)known;
     GUMBEL_ASSERT(known);
-    GUMBEL_FORWARD(make_dither(&m, options->seed, error));
+    GUMBEL_FORWARD(write_dither(&m, options->seed, error));
     memset(screen, 0, m.offsets.steps);
     int worth_threads = p->vocab >= CPU_PARALLEL_PRODUCTS / p->hidden_size;
     cpu_run_task(m.device, worth_threads, make_claimed_blocks, &m);

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The dither of a screen (docs/maths.md, section 14).
+ */
+#ifndef GUMBEL_CORE_SCREEN_DITHER_H
+#define GUMBEL_CORE_SCREEN_DITHER_H
+
+#include "gumbel/gumbel.h"
+
+/* Makes the dither of columns first .. first + count - 1, from a seed, or from the operating
+ * system's entropy if `seed` is NULL; `first` is a multiple of 4. Fails if there is no entropy.
+ * Re-entrant. */
+gumbel_status gumbel_make_dither(const uint64_t *seed, int64_t first, int64_t count,
+                                 int32_t *dither, gumbel_error *error);
+
+#endif
