@@ -118,11 +118,15 @@ template <int n, class call> class screen_server
         for (uint32_t k = thread; k < count; k += call::servers)
             add_noise(shared.candidates[k], first);
         ptx_named_barrier<3, call::servers>();
-        if (call::truncates) {
-            if (!repeats) /* a token is listed once */
-                list_candidates(count, first);
-            return;
-        }
+        if (!call::truncates)
+            keep_survivors(count, first);
+        else if (!repeats) /* a token is listed once */
+            list_candidates(count, first);
+    }
+
+    /* Keeps the candidates that reach the best lower bounds. */
+    __device__ __forceinline__ void keep_survivors(uint32_t count, uint32_t first) const
+    {
         for (uint32_t k = thread; k < count; k += call::servers) {
             const screen_candidate &candidate = shared.candidates[k];
             const uint32_t row = candidate.place & 0xff;
