@@ -26,7 +26,6 @@
  * bound fails. Keep the bytes of a screen secret from those who choose prompts, adapters or hidden
  * states, and do not publish them with open weights. A seed is for tests, and for files that must
  * be reproducible; the chance then holds if the seed is random and nothing else uses it.
- * On CUDA screens have no dither, and every certificate is certain.
  *
  * Example: make a screen once, then draw with it.
  *
@@ -54,7 +53,9 @@
  *
  * All other calls take the full pass, as if there were no screen: for example, a call for
  * log-probabilities on a CPU, for summaries, or with given tokens. A call of the table also takes
- * the full pass if the screen is not known to be faster, for example if the batch is large.
+ * the full pass if the screen is not known to be faster, for example if the batch is large. On CUDA
+ * the limits are those of probable bounds; with certain bounds, truncated rows may be slower than
+ * by the full pass if D or the batch is large.
  * gumbel_explain() reports whether a call uses the screen; if it does not, the text names the
  * feature that the screen does not support, or the limit that the call exceeds. The limits depend
  * on the device and may change between versions; tokens never depend on them.
@@ -128,9 +129,11 @@ GUMBEL_CALL gumbel_screen_size(const gumbel_device *device, const gumbel_tensor 
  *  screen     memory of the caller, at least gumbel_screen_size() bytes, aligned to
  *             GUMBEL_WORKSPACE_ALIGNMENT; gumbel_screen_size() bytes are written. They hold no
  *             pointer: they may be copied, and are valid for any device of the same kind.
- *  stream     as in every call that computes; NULL on a CPU
+ *  stream     as in every call that computes; NULL on a CPU. On CUDA the call may be captured: each
+ *             replay makes the screen of the current weights, with the dither of the capture.
  *  threads    re-entrant; the device's threads share the work
- *  repeats    With a seed, and on CUDA, the bytes are the same for every ISA and thread count.
+ *  repeats    With a seed the bytes are the same for every ISA and thread count, and steps, dither
+ *             and quantized weights are the same on CUDA.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED; GUMBEL_ERROR_DEVICE if
  *             the operating system has no entropy.                                     since 0.2 */
 GUMBEL_CALL gumbel_screen_prepare(gumbel_device *device, void *stream, const gumbel_tensor *weight,

@@ -37,8 +37,7 @@ int gumbel_screen_find_offsets_as(gumbel_screen_layout layout, int64_t rows, int
     if (!add_array(&at, blocks * GUMBEL_BLOCK, sizeof(float), unit))
         return 0;
     offsets->dither = at;
-    if (layout == GUMBEL_SCREEN_LAYOUT_CPU &&
-        !add_array(&at, columns_of_copy, sizeof(int32_t), unit))
+    if (!add_array(&at, columns_of_copy, sizeof(int32_t), unit))
         return 0;
     offsets->copy = at;
     if (!add_array(&at, blocks * GUMBEL_BLOCK, columns_of_copy, unit))

@@ -4,10 +4,10 @@
  * (docs/maths.md, section 14). All backends read this format and compute the bounds with this code.
  *
  * A buffer holds a header, two bounds for each block of 64 rows, a quantization step for each row,
- * the dither of each column (layout CPU), and the quantized copy. Each of these arrays begins at a
- * multiple of 64 bytes, or of 1024 in layout TILES. In a row with step s, a weight of column j is
+ * the dither of each column, and the quantized copy. Each of these arrays begins at a multiple of
+ * 64 bytes, or of 1024 in layout TILES. In a row with step s, a weight of column j is
  * w = s (q - u_j + e): q is the stored integer, in -127..127, u_j is the dither, and e is the
- * quantization error in steps. In layout TILES all u_j are 0.
+ * quantization error in steps.
  */
 #ifndef GUMBEL_MATHS_SCREEN_BOUND_H
 #define GUMBEL_MATHS_SCREEN_BOUND_H
@@ -44,10 +44,11 @@
 
 typedef enum gumbel_screen_layout {
     GUMBEL_SCREEN_LAYOUT_NONE = 0, /* of a device without screens */
-    /* [V / 16][D / 64][16 quads of columns][16 rows][4 columns] of q + 128, with dither */
+    /* [V / 16][D / 64][16 quads of columns][16 rows][4 columns] of q + 128 */
     GUMBEL_SCREEN_LAYOUT_CPU = 1,
-    /* CUDA: tiles of 128 rows and columns of q (cuda/fused/screen/screen_params.h) */
-    GUMBEL_SCREEN_LAYOUT_TILES = 2,
+    /* CUDA: tiles of 128 rows and columns of q (cuda/fused/screen/screen_params.h). 2 was without
+     * dither. */
+    GUMBEL_SCREEN_LAYOUT_TILES = 3,
 } gumbel_screen_layout;
 
 typedef struct gumbel_screen_header {
@@ -76,7 +77,7 @@ typedef struct gumbel_screen_offsets {
     int64_t blocks;       /* of 64 rows */
     int64_t columns;      /* of the copy: D rounded up to 64, or to 128 in layout TILES */
     size_t bounds, steps; /* byte offsets of the arrays */
-    size_t dither;        /* layout CPU: int32 [columns], in GUMBEL_SCREEN_DITHER_UNIT */
+    size_t dither;        /* int32 [columns], in GUMBEL_SCREEN_DITHER_UNIT; 0 in padding */
     size_t copy;
     size_t bytes; /* of the whole buffer */
 } gumbel_screen_offsets;

@@ -79,12 +79,17 @@ bool run_problem(int index, draw_counts *counts)
     problem_plan plan = make_plan(index, &random);
     problem *generated = problem_make(&plan);
     const bool has_nan = one_in(&random, 6), short_lists = one_in(&random, 6);
+    const gumbel_screen_certificate certificate = choose_certificate(&random);
+    const bool leans = certificate == GUMBEL_SCREEN_CERTAIN && !has_nan && one_in(&random, 2);
     if (has_nan)
         set_nan(generated, one_in(&random, 2));
+    if (leans)
+        enlarge_steps(generated->head.weight);
     const int ctas = 1 + (int)random_below(&random, 5), width = cuda_sm90_width_for(plan.batch);
     const bool is_masked = !has_nan && one_in(&random, 2);
-    snprintf(what, sizeof what, "problem %d, %d CTAs%s%s: %s", index, ctas,
+    snprintf(what, sizeof what, "problem %d, %d CTAs%s%s%s%s: %s", index, ctas,
              short_lists ? ", short lists" : "", is_masked ? ", masked" : "",
+             certificate == GUMBEL_SCREEN_CERTAIN ? ", certain" : "", leans ? ", leaning" : "",
              problem_describe(&plan));
     outcome *full = outcome_make(plan.batch, plan.samples),
             *ours = outcome_make(plan.batch, plan.samples);
@@ -96,8 +101,11 @@ bool run_problem(int index, draw_counts *counts)
         head.bias = tensor_of(mask.bias.data(), GUMBEL_FLOAT32, 1, plan.vocab, 0);
     emulated_launch launch =
         emulated_launch_of(head, generated->sampling, false, width, 2, &random, what);
-    void *screen = emulate_prepare_screen(launch.params.problem.weight,
-                                          short_lists ? 1 : GUMBEL_SCREEN_LIST_MAX, &random, what);
+    void *screen =
+        emulate_prepare_screen(launch.params.problem.weight, certificate, random_bits(&random),
+                               short_lists ? 1 : GUMBEL_SCREEN_LIST_MAX, &random, what);
+    if (leans)
+        lean_on_dither(generated->head.hidden, screen);
     launch.params.row_thresholds = thresholds;
     launch.params.tag = 1 + 3 * (uint64_t)index;
     outcome_poison(full);

@@ -38,10 +38,10 @@ class Screen:
                  draws use a screen (gumbel/screen.h). Call update() after writing to the weights;
                  until then draws may give wrong tokens.
     certificate  "probable" (default): a bound of a draw fails with a chance below 2^-64, and the
-                 bounds are tight. "certain": no bound ever fails. On a GPU all are certain.
+                 bounds are tight. "certain": no bound ever fails.
     seed         of the dither, the random offsets behind which weights are rounded; in [0, 2^64).
                  None (default): dither from the operating system, new at each update(). With a
-                 seed, and on a GPU, the bytes are the same for every isa and threads.
+                 seed the bytes are the same for every isa and threads.
     isa, threads as in sample()
 
     Keep the bytes secret from those who choose prompts, adapters or hidden states: whoever knows

@@ -79,6 +79,7 @@ static const single_kernel single_kernels[] = {
     {CUDA_MODULE_TRUNCATED_NAIVE, "gumbel_truncated_naive", AT(truncated_naive), CUDA_EDIT_BYTES},
     {CUDA_MODULE_TRUNCATED_PIVOTS, "gumbel_truncated_pivots", AT(truncated_pivots), 0},
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_begin_screen", AT(screen_begin), 0},
+    {CUDA_MODULE_SCREEN_MAKE, "gumbel_store_dither", AT(screen_dither), 0},
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_make_screen", AT(screen_make), 0},
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_seal_screen", AT(screen_seal), 0},
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_verify_screen", AT(screen_verify), 0},

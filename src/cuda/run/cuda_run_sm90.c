@@ -176,6 +176,7 @@ static cuda_screen_params get_screen_params(const cuda_job *job, int width)
                             .header = (const void *)screen,
                             .bounds = (const void *)(screen + offsets.bounds),
                             .steps = (const void *)(screen + offsets.steps),
+                            .dither = (const void *)(screen + offsets.dither),
                             .copy = (const void *)(screen + offsets.copy),
                             .depths = (int32_t)count_depth_tiles(q),
                             .width = cuda_screen_widths[width],

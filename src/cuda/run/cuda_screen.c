@@ -5,6 +5,7 @@
 #define _POSIX_C_SOURCE 199309L
 
 #include "core/fail.h"
+#include "core/screen_dither.h"
 #include "cuda/fused/screen/screen_params.h"
 #include "cuda/run/cuda_calls.h"
 #include "cuda/run/cuda_run.h"
@@ -15,7 +16,8 @@
 /* Maximum seconds for the work queued on a stream and the verification. */
 #define TIMEOUT 60
 
-static cuda_screen_build get_build_params(const gumbel_problem *p, void *screen,
+static cuda_screen_build get_build_params(const gumbel_problem *p,
+                                          gumbel_screen_certificate certificate, void *screen,
                                           gumbel_screen_offsets *offsets)
 {
     char *at = screen;
@@ -31,12 +33,32 @@ static cuda_screen_build get_build_params(const gumbel_problem *p, void *screen,
                                                   .columns = p->hidden_size,
                                                   .dtype = (uint32_t)p->weight.dtype,
                                                   .list_max = GUMBEL_SCREEN_LIST_MAX,
-                                                  .certificate = GUMBEL_SCREEN_CERTAIN},
+                                                  .certificate = (uint32_t)certificate},
                                .header = screen,
                                .bounds = (void *)(at + offsets->bounds),
                                .steps = (void *)(at + offsets->steps),
+                               .dither = (void *)(at + offsets->dither),
                                .copy = (void *)(at + offsets->copy),
                                .depths = (int32_t)(offsets->columns / CUDA_SCREEN_TILE)};
+}
+
+/* Queues launches that store the dither of all columns. */
+static gumbel_status store_dither(const cuda_job *job, const cuda_screen_build *m,
+                                  const uint64_t *seed)
+{
+    const int64_t columns = m->weight.cols, padded = (int64_t)m->depths * CUDA_SCREEN_TILE;
+    const cuda_shape shape = {1, CUDA_SCREEN_MAKE_THREADS, 0, 0};
+    for (int64_t first = 0; first < padded; first += CUDA_SCREEN_DITHER_COUNT) {
+        const int64_t known = columns - first, remaining = padded - first;
+        const int64_t count =
+            remaining < CUDA_SCREEN_DITHER_COUNT ? remaining : CUDA_SCREEN_DITHER_COUNT;
+        cuda_screen_dither d = {.to = m->dither + first, .count = (int32_t)count};
+        if (known > 0)
+            GUMBEL_FORWARD(gumbel_make_dither(seed, first, known < count ? known : count, d.values,
+                                              job->error));
+        GUMBEL_FORWARD(cuda_launch_in_context(job, job->cuda->screen_dither, shape, &d));
+    }
+    return GUMBEL_OK;
 }
 
 gumbel_status cuda_prepare_screen(gumbel_device *device, const gumbel_problem *problem,
@@ -45,11 +67,12 @@ gumbel_status cuda_prepare_screen(gumbel_device *device, const gumbel_problem *p
 {
     const cuda_job job = {.cuda = (cuda_device *)device, .stream = problem->stream, .error = error};
     gumbel_screen_offsets offsets;
-    (void)options; /* these screens have no dither */
-    cuda_screen_build m = get_build_params(problem, screen, &offsets);
+    cuda_screen_build m = get_build_params(problem, (gumbel_screen_certificate)options->certificate,
+                                           screen, &offsets);
     const cuda_shape one_warp = {1, 32, 0, 0};
     const cuda_shape blocks = {offsets.blocks, CUDA_SCREEN_MAKE_THREADS, CUDA_SCREEN_MAKE_BYTES, 0};
     GUMBEL_FORWARD(cuda_launch_in_context(&job, job.cuda->screen_begin, one_warp, &m));
+    GUMBEL_FORWARD(store_dither(&job, &m, options->seed));
     GUMBEL_FORWARD(cuda_launch_in_context(&job, job.cuda->screen_make, blocks, &m));
     return cuda_launch_in_context(&job, job.cuda->screen_seal, one_warp, &m);
 }
@@ -119,7 +142,8 @@ gumbel_status cuda_verify_screen(gumbel_device *device, const gumbel_problem *pr
 {
     const cuda_job job = {.cuda = (cuda_device *)device, .stream = problem->stream, .error = error};
     gumbel_screen_offsets offsets;
-    cuda_screen_build m = get_build_params(problem, (void *)(uintptr_t)problem->screen, &offsets);
+    cuda_screen_build m = get_build_params(problem, GUMBEL_SCREEN_PROBABLE,
+                                           (void *)(uintptr_t)problem->screen, &offsets);
     const cuda_shape blocks = {offsets.blocks, CUDA_SCREEN_MAKE_THREADS, 0, 0};
     unsigned long long fault = CUDA_SCREEN_HOLDS;
     GUMBEL_FORWARD(cuda_push_context(job.cuda, error));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A GPU's screens against their weights: error bounds are recomputed by this test, and changed
- * weights must be detected. Also measures the rounding error of tensor-core sums, on rows that make
- * it large.
+ * A GPU's screens against their weights: error bounds are recomputed by this test, steps, dither
+ * and bytes are those of a CPU, and changed weights must be detected. Also measures the rounding
+ * error of tensor-core sums, on rows that make it large.
  */
 #include "cuda_screens.h"
 
@@ -40,6 +40,7 @@ static void check_row(const generated_head *generated, const char *screen,
     const gumbel_screen_block *block =
         (const gumbel_screen_block *)(const void *)(screen + offsets->bounds) + row / 64;
     const int64_t columns = generated->weight.cols;
+    const int32_t *dither = (const int32_t *)(const void *)(screen + offsets->dither);
     double step = (double)((const float *)(const void *)(screen + offsets->steps))[row];
     double error_sum = 0, size = 0, weight = 0, largest = 0;
     if (!is_finite_row(generated, row)) {
@@ -56,18 +57,43 @@ static void check_row(const generated_head *generated, const char *screen,
             (double)dtype_load(generated->weight.data, generated->weight.dtype, row * columns + i);
         double q =
             read_copy_byte((const int8_t *)screen + offsets->copy, offsets->columns / 128, row, i);
-        error_sum += (w / step - q) * (w / step - q);
+        double off = w / step - (q - (double)dither[i] * (double)GUMBEL_SCREEN_DITHER_UNIT);
+        error_sum += off * off;
         size += q * q;
         weight += w * w;
-        largest = fmax(largest, fabs(w / step - q));
+        largest = fmax(largest, fabs(off));
     }
     CHECK(largest <= (double)GUMBEL_SCREEN_ENTRY && sqrt(error_sum) <= (double)block->error &&
               sqrt(size) <= (double)block->size && block->error <= header->error &&
+              sqrt(weight) <= step * ((double)block->size + (double)block->error) &&
               sqrt(weight) <= (double)header->weight,
           "%s, row %lld: an entry is %g off, all %g of %g, size %g of %g, weight %g of %g",
           dtype_name(generated->weight.dtype), (long long)row, largest, sqrt(error_sum),
           (double)block->error, sqrt(size), (double)block->size, sqrt(weight),
           (double)header->weight);
+}
+
+/* A CPU's screen of the same seed has the same steps, dither and bytes. */
+static void check_bytes_of_cpu(const generated_head *generated, const char *screen,
+                               const gumbel_screen_offsets *offsets)
+{
+    gumbel_screen other = make_screen(cpu, &generated->weight);
+    const unsigned char *base = other.data;
+    gumbel_screen_offsets at;
+    int64_t differing = 0, columns = generated->weight.cols;
+    CHECK(gumbel_screen_find_offsets(generated->weight.rows, columns, &at), "offsets");
+    CHECK(memcmp(base + at.dither, screen + offsets->dither, (size_t)columns * 4) == 0, "dither");
+    CHECK(memcmp(base + at.steps, screen + offsets->steps, (size_t)generated->weight.rows * 4) == 0,
+          "steps");
+    for (int64_t row = 0; row < generated->weight.rows; row++) {
+        const unsigned char *tiles = base + at.copy + row / 16 * 16 * at.columns + row % 16 * 4;
+        for (int64_t i = 0; i < columns; i++)
+            differing +=
+                read_copy_byte((const int8_t *)screen + offsets->copy, offsets->columns / 128, row,
+                               i) != tiles[i / 64 * 1024 + i % 64 / 4 * 64 + i % 4] - 128;
+    }
+    CHECK(differing == 0, "%lld bytes are not those of a CPU", (long long)differing);
+    free(other.data);
 }
 
 void screen_certificates(void)
@@ -76,7 +102,7 @@ void screen_certificates(void)
         generated_head generated =
             generate_head((head_kind)kind, kind % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 1000 + kind,
                           200 + 7 * kind, 1, 5);
-        gpu_head h = copy_head_to_gpu(&generated);
+        gpu_head h = copy_head_to_gpu(&generated, (gumbel_screen_certificate)(kind % 2));
         char *screen = make_zeroed(h.screen.bytes, 1);
         gumbel_screen_offsets offsets;
         gpu_fetch(screen, h.screen.data, h.screen.bytes);
@@ -85,7 +111,10 @@ void screen_certificates(void)
                                             generated.weight.cols, &offsets) &&
                   offsets.bytes == h.screen.bytes,
               "%s", head_kind_names[kind]);
-        CHECK(header->check == gumbel_screen_checksum(header), "%s", head_kind_names[kind]);
+        CHECK(header->check == gumbel_screen_checksum(header) &&
+                  header->certificate == (uint32_t)(kind % 2),
+              "%s", head_kind_names[kind]);
+        check_bytes_of_cpu(&generated, screen, &offsets);
         for (int64_t row = 0; row < generated.weight.rows && !checks_failed(); row++)
             check_row(&generated, screen, &offsets, row);
         free(screen);
@@ -110,6 +139,85 @@ static int64_t find_stale_row(const gpu_head *h)
     }
 }
 
+/* Makes the screen of a head again, at once or from a graph, and copies its bytes to the heap. */
+static char *remake_screen(const gpu_head *h, const uint64_t *seed, int is_captured)
+{
+    const gumbel_screen_options options = {sizeof options, GUMBEL_SCREEN_PROBABLE, 0, seed};
+    char *bytes = make_zeroed(h->screen.bytes, 1);
+    gpu_graph graph = {0};
+    gpu_poison(h->screen.data, h->screen.bytes);
+    if (is_captured)
+        graph = gpu_graph_begin();
+    if (gumbel_screen_prepare(gpu, graph.stream, &h->head.weight, &options, &h->screen, &error))
+        die("gumbel_screen_prepare: %s: %s", error.field, error.message);
+    if (is_captured) {
+        gpu_graph_end(&graph);
+        gpu_graph_replay(&graph);
+        gpu_graph_free(&graph);
+    }
+    GPU(cuCtxSynchronize);
+    gpu_fetch(bytes, h->screen.data, h->screen.bytes);
+    return bytes;
+}
+
+/* A seed gives the same bytes again, also from a graph, whose launches outlive the call's memory;
+ * screens without a seed differ. D has more columns than one launch carries dither of. */
+void screen_dither(void)
+{
+    const uint64_t seed = 7;
+    generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 1000, 2504, 1, 5);
+    gpu_head h = copy_head_to_gpu(&generated, GUMBEL_SCREEN_PROBABLE);
+    char *first = make_zeroed(h.screen.bytes, 1), *screens[4];
+    gumbel_screen_offsets offsets;
+    gpu_fetch(first, h.screen.data, h.screen.bytes);
+    for (int i = 0; i < 4; i++) {
+        screens[i] = remake_screen(&h, i < 2 ? &seed : NULL, i % 2);
+        CHECK(find_stale_row(&h) == -1, "screen %d: %s", i, error.message);
+    }
+    CHECK(gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, 1000, 2504, &offsets),
+          "offsets");
+    check_bytes_of_cpu(&generated, first, &offsets);
+    const size_t own = sizeof(gumbel_screen_header), rest = h.screen.bytes - offsets.steps;
+    for (int i = 0; i < 2; i++)
+        CHECK(memcmp(first, screens[i], own) == 0 &&
+                  memcmp(first + offsets.steps, screens[i] + offsets.steps, rest) == 0,
+              "screen %d differs", i);
+    for (int i = 2; i < 4; i++)
+        CHECK(memcmp(screens[i] + offsets.dither, screens[i - 1] + offsets.dither, 2504 * 4) != 0,
+              "dither of screens %d and %d", i - 1, i);
+    for (int i = 0; i < 4; i++)
+        free(screens[i]);
+    free(first);
+    free_gpu_head(&h);
+    free_generated_head(&generated);
+}
+
+/* A screen of the layout without dither does not serve: the full pass draws. */
+void screen_layouts(void)
+{
+    generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 5000, 256, 2, 5);
+    gpu_head h = copy_head_to_gpu(&generated, GUMBEL_SCREEN_PROBABLE);
+    float temperature = 0.0f, *on_gpu = gpu_copy(&temperature, sizeof temperature);
+    const gumbel_sampling how = {.struct_size = sizeof how, .temperature = {on_gpu, GUMBEL_SAME}};
+    outcome *out = outcome_make(2, 1);
+    for (uint32_t layout = 2; layout <= GUMBEL_SCREEN_LAYOUT_TILES; layout++) {
+        screened_draw d = {0};
+        gumbel_screen_header header;
+        gpu_fetch(&header, h.screen.data, sizeof header);
+        header.layout = layout;
+        header.check = gumbel_screen_checksum(&header);
+        gpu_put(h.screen.data, &header, sizeof header);
+        draw_rows_once(&h.head, &how, out, &d);
+        CHECK(d.state.again == (layout == 2) && find_stale_row(&h) == (layout == 2 ? -2 : -1),
+              "layout %u: again %u", layout, d.state.again);
+        gpu_free(d.workspace);
+    }
+    outcome_free(out);
+    gpu_free(on_gpu);
+    free_gpu_head(&h);
+    free_generated_head(&generated);
+}
+
 /* One weight changed in place, in different rows; then a changed error bound and column count. */
 void screen_stale(void)
 {
@@ -118,7 +226,7 @@ void screen_stale(void)
             (head_kind)kind, kind % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 1000, 200, 1, 5);
         void *weight = (void *)(uintptr_t)generated.weight.data;
         const size_t bytes = 1000 * 200 * dtype_size(generated.weight.dtype);
-        gpu_head h = copy_head_to_gpu(&generated);
+        gpu_head h = copy_head_to_gpu(&generated, GUMBEL_SCREEN_PROBABLE);
         gumbel_screen_header header;
         CHECK(find_stale_row(&h) == -1, "%s: %s", head_kind_names[kind], error.message);
         for (int64_t row = 12; row < 1000; row += 12 * 27) { /* rows of no special kind */
@@ -209,7 +317,7 @@ static double measure_roundings(int kind, int64_t columns, gumbel_dtype dtype)
     for (int64_t i = 0; i < batch * columns; i++)
         dtype_store(hidden, dtype, i,
                     rounding_hidden(kind, i / columns, i % columns, columns, &state));
-    gpu_head h = copy_head_to_gpu(&generated);
+    gpu_head h = copy_head_to_gpu(&generated, GUMBEL_SCREEN_PROBABLE);
     float zero = 0, *temperature = gpu_copy(&zero, sizeof zero);
     gumbel_sampling how = {.struct_size = sizeof how, .temperature = {temperature, GUMBEL_SAME}};
     outcome *out = outcome_make(batch, 1);

@@ -238,22 +238,32 @@ static void compare_calls(const gpu_head *h, const row_rules *rules, int64_t bat
     free_output_pair(&pair);
 }
 
-static void compare_head_kind(head_kind kind, int64_t vocab, int64_t columns,
-                              const int64_t *batches, int count)
+static void compare_certificate(const generated_head *generated, const char *name,
+                                gumbel_screen_certificate certificate, const int64_t *batches,
+                                int count)
 {
-    const gumbel_dtype dtype = kind == HEAD_STRUCTURED ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
-    generated_head generated = generate_head(kind, dtype, vocab, columns, ROWS, 3);
-    gpu_head h = copy_head_to_gpu(&generated);
-    const row_rules rules = make_rules(vocab);
+    gpu_head h = copy_head_to_gpu(generated, certificate);
+    const row_rules rules = make_rules(generated->weight.rows);
     for (const int64_t *batch = batches; *batch; batch++) {
         char what[96];
-        snprintf(what, sizeof what, "%s, V = %lld, D = %lld, B = %lld", head_kind_names[kind],
-                 (long long)vocab, (long long)columns, (long long)*batch);
+        snprintf(what, sizeof what, "%s, %s, V = %lld, D = %lld, B = %lld", name,
+                 certificate_names[certificate], (long long)generated->weight.rows,
+                 (long long)generated->weight.cols, (long long)*batch);
         compare_calls(&h, &rules, *batch, *batch % 3 == 1 ? 3 : 1, count, what);
         print_counts(what);
     }
     free_rules(&rules);
     free_gpu_head(&h);
+}
+
+static void compare_head_kind(head_kind kind, int64_t vocab, int64_t columns,
+                              const int64_t *batches, int count)
+{
+    const gumbel_dtype dtype = kind == HEAD_STRUCTURED ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
+    generated_head generated = generate_head(kind, dtype, vocab, columns, ROWS, 3);
+    for (int certificate = 0; certificate < 2; certificate++)
+        compare_certificate(&generated, head_kind_names[kind],
+                            (gumbel_screen_certificate)certificate, batches, count);
     free_generated_head(&generated);
 }
 
@@ -263,6 +273,13 @@ void screen_truncated_rows(void)
     static const int64_t columns[HEAD_KINDS] = {512, 1024, 384, 256};
     for (int kind = 0; kind < HEAD_KINDS; kind++)
         compare_head_kind((head_kind)kind, 50000 + 16 * kind, columns[kind], batches, 36);
+}
+
+/* The largest hidden size and batch that are planned for a screen. */
+void screen_truncated_large(void)
+{
+    static const int64_t batches[] = {1, 16, 64, 0};
+    compare_head_kind(HEAD_GAUSSIAN, 20000, CUDA_SCREEN_TRUNCATED_HIDDEN_MAX, batches, 12);
 }
 
 /* A few small calls, for tools such as compute-sanitizer that slow each one to seconds. */
@@ -277,7 +294,8 @@ void screen_truncated_odd(void)
 {
     static const char *const names[] = {"short lists", "ties",      "a shard",
                                         "a NaN",       "any top-k", "zeros"};
-    for (int odd = 0; odd < 6; odd++) {
+    for (int i = 0; i < 12; i++) {
+        const int odd = i / 2;
         generated_head generated =
             generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 30000, 256, ROWS, 9);
         uint16_t *weight = (void *)(uintptr_t)generated.weight.data;
@@ -285,11 +303,11 @@ void screen_truncated_odd(void)
         for (int64_t row = vocab / 9; odd == 1 && row < vocab; row++)
             memcpy(weight + row * columns, weight + row % (vocab / 9) * columns,
                    (size_t)columns * 2);
-        for (int64_t i = 0; odd == 5 && i < vocab * columns; i++)
-            weight[i] = 0;
+        if (odd == 5)
+            memset(weight, 0, (size_t)(vocab * columns) * sizeof *weight);
         if (odd == 3)
             dtype_store_nan(weight, GUMBEL_BFLOAT16, 777 * columns + 5);
-        gpu_head h = copy_head_to_gpu(&generated);
+        gpu_head h = copy_head_to_gpu(&generated, (gumbel_screen_certificate)(i % 2));
         row_rules rules = make_rules(192 + vocab);
         if (odd == 0) {
             gumbel_screen_header header;
@@ -318,7 +336,7 @@ void screen_truncated_odd(void)
 void screen_truncated_replays(void)
 {
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 40000, 256, ROWS, 5);
-    gpu_head h = copy_head_to_gpu(&generated);
+    gpu_head h = copy_head_to_gpu(&generated, GUMBEL_SCREEN_PROBABLE);
     const row_rules rules = make_rules(generated.weight.rows);
     gumbel_head head = h.head, without = h.head;
     head.hidden.rows = without.hidden.rows = 12;

@@ -22,8 +22,10 @@ int32_t *copy_masks_to_gpu(int64_t rows, int64_t words, int64_t empty_row)
     return copied;
 }
 
-gpu_head copy_head_to_gpu(const generated_head *generated)
+gpu_head copy_head_to_gpu(const generated_head *generated, gumbel_screen_certificate certificate)
 {
+    static const uint64_t seed = 7;
+    const gumbel_screen_options options = {sizeof options, certificate, 0, &seed};
     size_t element = dtype_size(generated->weight.dtype);
     gpu_head h = {.head = {.struct_size = sizeof h.head,
                            .hidden = generated->hidden,
@@ -37,7 +39,7 @@ gpu_head copy_head_to_gpu(const generated_head *generated)
     if (gumbel_screen_size(gpu, &h.head.weight, &h.screen.bytes, &error))
         die("gumbel_screen_size: %s: %s", error.field, error.message);
     h.screen.data = gpu_make(h.screen.bytes);
-    if (gumbel_screen_prepare(gpu, NULL, &h.head.weight, NULL, &h.screen, &error))
+    if (gumbel_screen_prepare(gpu, NULL, &h.head.weight, &options, &h.screen, &error))
         die("gumbel_screen_prepare: %s: %s", error.field, error.message);
     h.head.screen = h.screen;
     return h;

@@ -16,7 +16,8 @@ typedef struct gpu_head {
     gumbel_screen screen;
 } gpu_head;
 
-gpu_head copy_head_to_gpu(const generated_head *generated);
+/* The dither of the screen has a fixed seed. */
+gpu_head copy_head_to_gpu(const generated_head *generated, gumbel_screen_certificate certificate);
 void free_gpu_head(gpu_head *h);
 
 /* Whether a rung with a screen serves the call, truncated or not. */
@@ -25,6 +26,9 @@ int is_screened(const gumbel_head *head, const gumbel_sampling *sampling);
 /* Masks of `rows` rows of `words` words, in GPU memory, which allow half of all tokens, few, or
  * nearly all; none in `empty_row`, unless that is -1. The caller frees them. */
 int32_t *copy_masks_to_gpu(int64_t rows, int64_t words, int64_t empty_row);
+
+static const char *const certificate_names[] = {
+    [GUMBEL_SCREEN_PROBABLE] = "probable", [GUMBEL_SCREEN_CERTAIN] = "certain"};
 
 typedef struct screened_draw {
     void *workspace;
@@ -49,13 +53,17 @@ void screen_truncated_rows(void);
 void screen_truncated_odd(void);
 void screen_truncated_replays(void);
 void screen_truncated_small(void);
+void screen_truncated_large(void);
 
 /* cuda_screen_stale.c: draws after weights have changed. */
 void screen_stale_draws(void);
 void screen_stale_small(void);
 
-/* cuda_screen_numbers.c: error bounds, detection of changed weights, rounding errors. */
+/* cuda_screen_numbers.c: bytes and error bounds, dither, detection of changed weights, rounding
+ * errors. */
 void screen_certificates(void);
+void screen_dither(void);
+void screen_layouts(void);
 void screen_stale(void);
 void screen_roundings(void);
 

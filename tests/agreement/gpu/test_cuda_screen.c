@@ -130,18 +130,16 @@ static void compare_calls(const gpu_head *h, int count, int temperature_count, c
     gpu_free(position_on_gpu);
 }
 
-/* Compares calls of a generated head. A nonzero `list_max` replaces the screen's own. */
-static void compare_generated_head(head_kind kind, gumbel_dtype dtype, int64_t vocab,
-                                   int64_t columns, int64_t batch, int count, int temperature_count,
-                                   int list_max)
+static void compare_certificate(const generated_head *generated, const char *name,
+                                gumbel_screen_certificate certificate, int count,
+                                int temperature_count, int list_max)
 {
-    generated_head generated =
-        generate_head(kind, dtype, vocab, columns, batch, 21 + (uint64_t)batch);
-    gpu_head h = copy_head_to_gpu(&generated);
+    gpu_head h = copy_head_to_gpu(generated, certificate);
     char what[96];
-    snprintf(what, sizeof what, "%s %s, V = %lld, D = %lld, B = %lld%s", head_kind_names[kind],
-             dtype_name(dtype), (long long)vocab, (long long)columns, (long long)batch,
-             list_max ? ", short lists" : "");
+    snprintf(what, sizeof what, "%s %s, %s, V = %lld, D = %lld, B = %lld%s", name,
+             dtype_name(generated->weight.dtype), certificate_names[certificate],
+             (long long)generated->weight.rows, (long long)generated->weight.cols,
+             (long long)generated->hidden.rows, list_max ? ", short lists" : "");
     if (list_max) {
         gumbel_screen_header header;
         gpu_fetch(&header, h.screen.data, sizeof header);
@@ -152,6 +150,20 @@ static void compare_generated_head(head_kind kind, gumbel_dtype dtype, int64_t v
     compare_calls(&h, count, temperature_count, what);
     print_counts(what);
     free_gpu_head(&h);
+}
+
+/* Compares calls of a generated head, with each certificate. A nonzero `list_max` replaces the
+ * screen's own. */
+static void compare_generated_head(head_kind kind, gumbel_dtype dtype, int64_t vocab,
+                                   int64_t columns, int64_t batch, int count, int temperature_count,
+                                   int list_max)
+{
+    generated_head generated =
+        generate_head(kind, dtype, vocab, columns, batch, 21 + (uint64_t)batch);
+    for (int certificate = 0; certificate < 2; certificate++)
+        compare_certificate(&generated, head_kind_names[kind],
+                            (gumbel_screen_certificate)certificate, count, temperature_count,
+                            list_max);
     free_generated_head(&generated);
 }
 
@@ -217,10 +229,12 @@ static void screen_odd(void)
             dtype_store_nan(hidden, dtype, 3 * 128 + 5);
         if (odd == 3)
             dtype_store_infinite(hidden, dtype, 3 * 128 + 5, -1);
-        gpu_head h = copy_head_to_gpu(&generated);
-        compare_calls(&h, 6, TEMPERATURES, names[odd]);
-        print_counts(names[odd]);
-        free_gpu_head(&h);
+        for (int certificate = 0; certificate < 2; certificate++) {
+            gpu_head h = copy_head_to_gpu(&generated, (gumbel_screen_certificate)certificate);
+            compare_calls(&h, 6, TEMPERATURES, names[odd]);
+            print_counts(names[odd]);
+            free_gpu_head(&h);
+        }
         free_generated_head(&generated);
     }
 }
@@ -229,7 +243,7 @@ static void screen_odd(void)
 static void screen_shard(void)
 {
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 5008, 128, 5, 5);
-    gpu_head h = copy_head_to_gpu(&generated);
+    gpu_head h = copy_head_to_gpu(&generated, GUMBEL_SCREEN_PROBABLE);
     h.head.first_token = 192;
     compare_calls(&h, 8, 4, "shard");
     h.head.vocab_size = 192 + 4001;
@@ -245,6 +259,7 @@ static void screen_large(void)
                            0);
     compare_generated_head(HEAD_OUTLIERS, GUMBEL_BFLOAT16, 30000, 1024, 64, nightly() ? 1000 : 20,
                            4, 0);
+    compare_generated_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 20000, 8192, 64, 10, 4, 0);
 }
 
 /* ---------------------------------------------------------------------------- replays ---- */
@@ -252,7 +267,7 @@ static void screen_large(void)
 static void screen_replays(void)
 {
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 9600, 256, 12, 5);
-    gpu_head h = copy_head_to_gpu(&generated);
+    gpu_head h = copy_head_to_gpu(&generated, GUMBEL_SCREEN_PROBABLE);
     gumbel_head without = h.head;
     uint64_t seed = 7, position = 0, *seed_on_gpu = gpu_copy(&seed, sizeof seed),
              *position_on_gpu = gpu_copy(&seed, sizeof seed);
@@ -305,6 +320,8 @@ int main(int argc, char **argv)
     static const cuda_test tests[] = {
         {"screen_small", screen_small},
         {"screen_certificates", screen_certificates},
+        {"screen_dither", screen_dither},
+        {"screen_layouts", screen_layouts},
         {"screen_batches", screen_batches},
         {"screen_kinds", screen_kinds},
         {"screen_shapes", screen_shapes},
@@ -317,6 +334,7 @@ int main(int argc, char **argv)
         {"screen_many_draws", screen_many_draws},
         {"screen_truncated_small", screen_truncated_small},
         {"screen_truncated_rows", screen_truncated_rows},
+        {"screen_truncated_large", screen_truncated_large},
         {"screen_truncated_odd", screen_truncated_odd},
         {"screen_truncated_replays", screen_truncated_replays},
         {"screen_stale", screen_stale},

@@ -31,6 +31,7 @@ extern "C" {
 #include <stdlib.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 namespace
@@ -56,6 +57,11 @@ class fenced_arrays
             free_guarded_buffer(&array);
     }
 };
+
+void dither_body(const void *argument)
+{
+    gumbel_store_dither(*(const cuda_screen_dither *)argument);
+}
 
 template <void (*kernel)(cuda_screen_build)> void build_body(const void *argument)
 {
@@ -163,8 +169,89 @@ void store_body(const void *argument)
 
 } // namespace
 
-void *emulate_prepare_screen(const gumbel_tensor &weight, int list_max, uint64_t *random,
-                             const char *what)
+gumbel_screen_certificate choose_certificate(uint64_t *random)
+{
+    return one_in(random, 2) ? GUMBEL_SCREEN_CERTAIN : GUMBEL_SCREEN_PROBABLE;
+}
+
+void enlarge_steps(const gumbel_tensor &weight)
+{
+    const int64_t stride = weight.stride ? weight.stride : weight.cols;
+    for (int64_t row = 0; row < weight.rows; row += 2) {
+        float largest = 0.0f;
+        for (int64_t i = 0; i < weight.cols; i++)
+            largest = std::max(largest,
+                               std::fabs(dtype_load(weight.data, weight.dtype, row * stride + i)));
+        dtype_store((void *)weight.data, weight.dtype, row * stride, 4 * largest);
+    }
+}
+
+void lean_on_dither(const gumbel_tensor &hidden, const void *screen)
+{
+    const gumbel_screen_header &header = *(const gumbel_screen_header *)screen;
+    const int64_t stride = hidden.stride ? hidden.stride : hidden.cols;
+    gumbel_screen_offsets offsets;
+    gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, header.rows, header.columns,
+                                  &offsets);
+    const int32_t *dither = (const int32_t *)((const char *)screen + offsets.dither);
+    for (int64_t row = 0; row < hidden.rows; row++)
+        for (int64_t i = 0; i < hidden.cols; i++) {
+            const float size = (row % 2 ? -3 : 3) * GUMBEL_SCREEN_DITHER_UNIT;
+            const float x = dtype_load(hidden.data, hidden.dtype, row * stride + i);
+            dtype_store((void *)hidden.data, hidden.dtype, row * stride + i,
+                        i == 0 ? 0.0f : size * (float)dither[i] + 0.1f * x);
+        }
+}
+
+namespace
+{
+
+const cta_shape one_warp = {1, 1, 32, 0, memories};
+
+void store_dither(const cuda_screen_build &build, uint64_t seed, uint64_t *random, const char *what)
+{
+    const int64_t columns = build.weight.cols, padded = CUDA_SCREEN_TILE * build.depths;
+    std::vector<int32_t> dither((size_t)padded);
+    gumbel_screen_seed_dither(seed, 0, columns, dither.data());
+    for (int64_t first = 0; first < padded; first += CUDA_SCREEN_DITHER_COUNT) {
+        cuda_screen_dither d = {};
+        d.to = build.dither + first;
+        d.count = (int32_t)std::min<int64_t>(padded - first, CUDA_SCREEN_DITHER_COUNT);
+        std::copy_n(dither.data() + first, d.count, d.values);
+        run_ctas(dither_body, &d, {1, 1, CUDA_SCREEN_MAKE_THREADS, 0, memories}, random, what);
+    }
+}
+
+/* Verification passes; unless all bytes are 0, it fails if a bound is halved, or the dither of a
+ * column changes by half a step. */
+void verify_screen(cuda_screen_build &build, int64_t blocks, uint64_t *random, const char *what)
+{
+    const cta_shape shape = {blocks, 1, CUDA_SCREEN_MAKE_THREADS, 0, memories};
+    const auto find_fault = [&] {
+        unsigned long long fault = CUDA_SCREEN_HOLDS;
+        build.fault = &fault;
+        run_ctas(build_body<gumbel_verify_screen>, &build, shape, random, what);
+        return fault;
+    };
+    if (find_fault() != CUDA_SCREEN_HOLDS)
+        die("%s: the screen is wrong for row %llu", what, find_fault());
+    const float size = build.bounds->size;
+    build.bounds->size *= 0.5f;
+    if (size >= 1 && find_fault() >= GUMBEL_BLOCK)
+        die("%s: verification passes with half of a bound", what);
+    build.bounds->size = size;
+    int32_t &dither = build.dither[build.weight.cols - 1];
+    const int32_t was = dither;
+    dither = was < 0 ? was + (1 << 23) : was - (1 << 23);
+    if (size >= 1 && find_fault() >= GUMBEL_BLOCK)
+        die("%s: verification passes with wrong dither", what);
+    dither = was;
+}
+
+} // namespace
+
+void *emulate_prepare_screen(const gumbel_tensor &weight, gumbel_screen_certificate certificate,
+                             uint64_t seed, int list_max, uint64_t *random, const char *what)
 {
     gumbel_screen_offsets offsets;
     if (!gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, weight.rows, weight.cols,
@@ -180,38 +267,29 @@ void *emulate_prepare_screen(const gumbel_tensor &weight, int list_max, uint64_t
     build.initial_header.columns = weight.cols;
     build.initial_header.dtype = (uint32_t)weight.dtype;
     build.initial_header.list_max = list_max;
+    build.initial_header.certificate = certificate;
     build.header = (gumbel_screen_header *)screen;
     build.bounds = (gumbel_screen_block *)(screen + offsets.bounds);
     build.steps = (float *)(screen + offsets.steps);
+    build.dither = (int32_t *)(screen + offsets.dither);
     build.copy = (int8_t *)(screen + offsets.copy);
     build.depths = (int32_t)(offsets.columns / CUDA_SCREEN_TILE);
-    run_ctas(build_body<gumbel_begin_screen>, &build, {1, 1, 32, 0, memories}, random, what);
+    run_ctas(build_body<gumbel_begin_screen>, &build, one_warp, random, what);
+    store_dither(build, seed, random, what);
     run_ctas(build_body<gumbel_make_screen>, &build,
              {offsets.blocks, 1, CUDA_SCREEN_MAKE_THREADS, CUDA_SCREEN_MAKE_BYTES, memories},
              random, what);
-    run_ctas(build_body<gumbel_seal_screen>, &build, {1, 1, 32, 0, memories}, random, what);
-    /* Verification passes, and fails if a bound is halved. */
-    unsigned long long fault = CUDA_SCREEN_HOLDS;
-    build.fault = &fault;
-    const cta_shape verify_shape = {offsets.blocks, 1, CUDA_SCREEN_MAKE_THREADS, 0, memories};
-    run_ctas(build_body<gumbel_verify_screen>, &build, verify_shape, random, what);
-    if (fault != CUDA_SCREEN_HOLDS)
-        die("%s: the screen is wrong for row %llu", what, fault);
-    const float size = build.bounds->size;
-    build.bounds->size *= 0.5f;
-    run_ctas(build_body<gumbel_verify_screen>, &build, verify_shape, random, what);
-    if (size > 0 && fault >= GUMBEL_BLOCK)
-        die("%s: verification passes with half of a bound", what);
-    build.bounds->size = size;
+    run_ctas(build_body<gumbel_seal_screen>, &build, one_warp, random, what);
+    verify_screen(build, offsets.blocks, random, what);
     return screen;
 }
 
 namespace
 {
 
-/* Runs the launches that split rows, filter tokens and compute candidates' scores. */
-void find_candidates(emulated_screen &launch, fenced_arrays &arrays, const cuda_params &call,
-                     int ctas, uint64_t *random, const char *what)
+/* Runs the launch that splits rows. */
+void split_rows(emulated_screen &launch, fenced_arrays &arrays, const cuda_params &call,
+                uint64_t *random, const char *what)
 {
     const gumbel_problem &q = call.problem;
     const char *screen = (const char *)q.screen;
@@ -225,6 +303,7 @@ void find_candidates(emulated_screen &launch, fenced_arrays &arrays, const cuda_
     s.header = (const gumbel_screen_header *)screen;
     s.bounds = (const gumbel_screen_block *)(screen + offsets.bounds);
     s.steps = (const float *)(screen + offsets.steps);
+    s.dither = (const int32_t *)(screen + offsets.dither);
     s.copy = (const int8_t *)(screen + offsets.copy);
     s.depths = (int32_t)(offsets.columns / CUDA_SCREEN_TILE);
     s.width = cuda_screen_widths[launch.width_index];
@@ -240,6 +319,18 @@ void find_candidates(emulated_screen &launch, fenced_arrays &arrays, const cuda_
     arrays.allocate(s.listed, (size_t)(s.draws * s.listed_stride));
     arrays.allocate(s.exact, (size_t)s.draws * CUDA_SCREEN_EXACT_MAX);
     s.call.tiles = (int)((q.end_token - q.first_token + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
+    run_ctas(split_body, &launch,
+             {s.width / 2, 1, CUDA_SCREEN_SPLIT_THREADS, CUDA_SCREEN_SPLIT_BYTES, memories}, random,
+             what);
+}
+
+/* Runs the launches that split rows, filter tokens and compute candidates' scores. */
+void find_candidates(emulated_screen &launch, fenced_arrays &arrays, const cuda_params &call,
+                     int ctas, uint64_t *random, const char *what)
+{
+    const gumbel_problem &q = call.problem;
+    cuda_screen_params &s = launch.params;
+    split_rows(launch, arrays, call, random, what);
     s.call.stages = 2 + (int)random_below(random, (uint32_t)cuda_screen_stages(s.width) - 1);
     const int width = cuda_sm90_widths[cuda_sm90_width_for(s.draws)];
     launch.full_pass = call;
@@ -250,9 +341,6 @@ void find_candidates(emulated_screen &launch, fenced_arrays &arrays, const cuda_
         2 + (int)random_below(random, (uint32_t)cuda_sm90_stages(width, 1, 0, 0) - 1);
     launch.random = random;
     launch.what = what;
-    run_ctas(split_body, &launch,
-             {s.width / 2, 1, CUDA_SCREEN_SPLIT_THREADS, CUDA_SCREEN_SPLIT_BYTES, memories}, random,
-             what);
     /* The CTAs of truncated rows wait for each other with a limit, so they run at the same time. */
     const int draw_ctas = std::min(s.call.tiles, ctas);
     const bool is_truncated = cuda_screen_case_of(&q) == CUDA_SCREEN_TRUNCATED;
@@ -267,6 +355,26 @@ void find_candidates(emulated_screen &launch, fenced_arrays &arrays, const cuda_
 }
 
 } // namespace
+
+emulated_split emulate_split(const cuda_params &call, uint64_t *random, const char *what)
+{
+    emulated_screen launch = {};
+    fenced_arrays arrays;
+    emulated_split split;
+    const cuda_screen_params &s = launch.params;
+    split_rows(launch, arrays, call, random, what);
+    for (int64_t row = 0; row < s.draws; row++) {
+        split.hidden_error.push_back(s.hidden_errors[row]);
+        for (int column = 0; column < s.depths * CUDA_SCREEN_TILE; column++)
+            for (int plane = 0; plane < 2; plane++) {
+                const int n = 2 * (int)row + plane, unit = column % CUDA_SCREEN_TILE / 16 ^ n % 8;
+                split.planes[plane].push_back(
+                    s.planes[(column / CUDA_SCREEN_TILE * s.width + n) * CUDA_SCREEN_TILE +
+                             16 * unit + column % 16]);
+            }
+    }
+    return split;
+}
 
 bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const char *what,
                     int64_t *listed)

@@ -8,10 +8,26 @@
 #include "cuda/fused/screen/screen_params.h"
 #include "problems.h"
 
-/* Prepares a screen of weights [V, D] on the heap, as cuda_screen_prepare() does. `list_max`: the
- * most candidates of a list. */
-void *emulate_prepare_screen(const gumbel_tensor &weight, int list_max, uint64_t *random,
-                             const char *what);
+#include <gumbel/screen.h>
+
+#include <vector>
+
+/* Prepares a screen of weights [V, D] on the heap, as cuda_prepare_screen() does, with dither from
+ * `seed`. `list_max`: the most candidates of a list. */
+void *emulate_prepare_screen(const gumbel_tensor &weight, gumbel_screen_certificate certificate,
+                             uint64_t seed, int list_max, uint64_t *random, const char *what);
+
+/* A random certificate. */
+gumbel_screen_certificate choose_certificate(uint64_t *random);
+
+/* Multiplies the steps of half of the rows, by a large first weight. A shift of the wrong sign,
+ * which moves the bounds of equal steps alike, then changes their order. */
+void enlarge_steps(const gumbel_tensor &weight);
+
+/* Makes hidden states nearly parallel to the dither of a screen, of either direction, so that the
+ * shift is as large as certain bounds are wide; their first element is 0. Probable bounds do not
+ * hold for them. */
+void lean_on_dither(const gumbel_tensor &hidden, const void *screen);
 
 /* The launches of a draw with a screen. */
 struct emulated_screen {
@@ -22,6 +38,13 @@ struct emulated_screen {
     uint64_t *random;
     const char *what;
 };
+
+/* Splits the hidden states of `call`, whose screen is call.problem.screen. */
+struct emulated_split {
+    std::vector<int8_t> planes[2];                        /* [B][128 * depths]: high, low */
+    std::vector<gumbel_screen_hidden_error> hidden_error; /* [B] */
+};
+emulated_split emulate_split(const cuda_params &call, uint64_t *random, const char *what);
 
 /* Draws with a screen over `ctas` CTAs, as cuda_run_screen() does, but with shorter rings of
  * stages; the full pass draws if the candidates do not suffice. `call` comes from

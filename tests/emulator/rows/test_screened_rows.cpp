@@ -154,6 +154,10 @@ bool passes(int index, gumbel_device *cpu, counts *all)
     const bool is_tied = one_in(&random, 5);
     if (is_tied)
         tie(generated);
+    const gumbel_screen_certificate certificate = choose_certificate(&random);
+    const bool leans = certificate == GUMBEL_SCREEN_CERTAIN && !is_spoilt && one_in(&random, 2);
+    if (leans)
+        enlarge_steps(generated->head.weight);
     if (is_spoilt)
         spoil(generated, &random);
     const int ctas = 2 + (int)random_below(&random, 5);
@@ -173,6 +177,13 @@ bool passes(int index, gumbel_device *cpu, counts *all)
     const int num_top = 1 + (int)random_below(&random, 5);
     outcome_widen(host, num_top, GUMBEL_PROCESSED);
     outcome_widen(ours, num_top, GUMBEL_PROCESSED);
+    emulated_launch own =
+        emulated_launch_of(generated->head, sampling, false, 0, ctas, &random, what);
+    void *screen =
+        emulate_prepare_screen(own.params.problem.weight, certificate, random_bits(&random),
+                               is_short ? 1 : GUMBEL_SCREEN_LIST_MAX, &random, what);
+    if (leans)
+        lean_on_dither(generated->head.hidden, screen);
     table logits(plan.batch, (plan.vocab + 3) / 4 * 4), found = logits;
     store(*generated, ctas, &logits, &random, what);
     const gumbel_logits stored = logits_of(*generated, &logits);
@@ -185,10 +196,7 @@ bool passes(int index, gumbel_device *cpu, counts *all)
         output.top_logprobs = NULL;
     }
     const bool needs_mass = output.lse || output.logprobs || output.top_logprobs;
-    emulated_launch own =
-        emulated_launch_of(generated->head, sampling, needs_mass, 0, ctas, &random, what);
-    void *screen = emulate_prepare_screen(own.params.problem.weight,
-                                          is_short ? 1 : GUMBEL_SCREEN_LIST_MAX, &random, what);
+    own.params.problem.with_mass = needs_mass;
     uint64_t *floors = (uint64_t *)poisoned_workspace((size_t)(plan.batch * plan.samples) *
                                                       CUDA_THRESHOLD_WORDS * sizeof *floors);
     std::vector<int32_t> states((size_t)plan.batch, 7);

@@ -158,7 +158,8 @@ bool passes(int index, counts *all)
     emulated_launch own =
         emulated_launch_of(head, sampling, output.lse != NULL, 0, ctas, &random, what);
     void *screen =
-        emulate_prepare_screen(own.params.problem.weight, GUMBEL_SCREEN_LIST_MAX, &random, what);
+        emulate_prepare_screen(own.params.problem.weight, choose_certificate(&random),
+                               random_bits(&random), GUMBEL_SCREEN_LIST_MAX, &random, what);
     own.params.problem.screen = screen;
     own.params.row_thresholds = (uint64_t *)guard_copy(
         &f, NULL, (size_t)(plan.batch * plan.samples) * CUDA_THRESHOLD_WORDS * sizeof(uint64_t), 1);

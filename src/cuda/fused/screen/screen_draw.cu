@@ -146,8 +146,8 @@ template <int n, class call> class screen_consumer
                 const float unit = shared.units[row];
                 const float t0 = middle_of(sum[h] + 4 * j, unit),
                             t1 = middle_of(sum[h] + 4 * j + 2, unit);
-                const float e0 = fmaf(steps[h].x, t0 + filter.width, CUDA_SCREEN_TINY);
-                const float e1 = fmaf(steps[h].y, t1 + filter.width, CUDA_SCREEN_TINY);
+                const float e0 = fmaf(steps[h].x, t0 + filter.upper, CUDA_SCREEN_TINY);
+                const float e1 = fmaf(steps[h].y, t1 + filter.upper, CUDA_SCREEN_TINY);
                 bool p0 = !(e0 < filter.min_upper), p1 = !(e1 < filter.min_upper);
                 if (__any_sync(~0u, p0 || p1)) {
                     const uint32_t allowed =
@@ -156,8 +156,9 @@ template <int n, class call> class screen_consumer
                         p0 && filter.min_upper < INFINITY && 64 * h + own < tokens && (allowed & 1);
                     p1 = p1 && filter.min_upper < INFINITY && 64 * h + own + 1 < tokens &&
                          (allowed & 2);
-                    append_pair(p0, p1, {lower_of(steps[h].x, t0, filter), e0},
-                                {lower_of(steps[h].y, t1, filter), e1}, row | (64 * h + own) << 8);
+                    const float width = shared.lower_widths[h][row];
+                    append_pair(p0, p1, {lower_of(steps[h].x, t0, width), e0},
+                                {lower_of(steps[h].y, t1, width), e1}, row | (64 * h + own) << 8);
                 }
             }
     }
@@ -233,16 +234,16 @@ template <int n, class call> class screen_consumer
     }
 
   private:
-    /* The middle u t of a token's interval before its step, from the sums of the two planes. */
+    /* u t of a token, from the sums of the two planes. */
     static __device__ __forceinline__ float middle_of(const int32_t *sums, float unit)
     {
         return unit * fmaf(256.0f, (float)sums[0], (float)sums[1]);
     }
 
-    static __device__ __forceinline__ float lower_of(float step, float middle,
-                                                     const screen_filter &filter)
+    /* A lower bound of a logit; width: lower_width(). */
+    static __device__ __forceinline__ float lower_of(float step, float middle, float width)
     {
-        return fmaf(step, middle - filter.width, -CUDA_SCREEN_TINY);
+        return fmaf(step, middle + width, -CUDA_SCREEN_TINY);
     }
 
     /* A lower bound of the larger logit of this thread's two tokens in half h of the tile, for row
@@ -250,16 +251,15 @@ template <int n, class call> class screen_consumer
     __device__ __forceinline__ float max_of_pair(const int32_t *sums, int h, int row,
                                                  const gumbel_screen_block &block) const
     {
-        const screen_filter filter = {
-            0.0f, gumbel_screen_error_width(&shared.hidden_errors[row], &block)};
+        const float width = lower_width(shared.hidden_errors[row], block);
         const uint32_t allowed = shared.allowed[h][row][own / 32] >> own % 32;
         const float unit = shared.units[row];
         const int place = 64 * h + own;
         float largest = -INFINITY;
         if (place < tokens && (allowed & 1))
-            largest = lower_of(steps[h].x, middle_of(sums, unit), filter);
+            largest = lower_of(steps[h].x, middle_of(sums, unit), width);
         if (place + 1 < tokens && (allowed & 2))
-            largest = fmaxf(largest, lower_of(steps[h].y, middle_of(sums + 2, unit), filter));
+            largest = fmaxf(largest, lower_of(steps[h].y, middle_of(sums + 2, unit), width));
         return largest;
     }
 
@@ -290,12 +290,11 @@ template <int n, class call> class screen_consumer
                 if (!shared.draws_row(row) || other > 1 || 64 * h + own + other >= tokens ||
                     (call::masked && !(shared.allowed[h][row][own / 32] >> (own % 32 + other) & 1)))
                     continue;
-                const screen_filter filter = {
-                    0.0f, gumbel_screen_error_width(&shared.hidden_errors[row], &blocks[h])};
+                const float width = lower_width(shared.hidden_errors[row], blocks[h]);
                 const float middle = other ? middle_of(sum[h] + 4 * j + 2, shared.units[row])
                                            : middle_of(sum[h] + 4 * j, shared.units[row]);
                 shared.noisiest_bounds[h][row] =
-                    lower_of(other ? steps[h].y : steps[h].x, middle, filter);
+                    lower_of(other ? steps[h].y : steps[h].x, middle, width);
             }
     }
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   makes the screen of a head: each row of weights as bytes with a scale (step), and for each
- *        64 rows bounds of the error of those bytes (docs/maths.md, section 14); the header is
- *        written last. Also verifies a screen.
+ * WHAT   makes the screen of a head: each row of weights as bytes with a scale (step), rounded
+ *        behind the dither of the columns, and for each 64 rows bounds of the error of those bytes
+ *        (docs/maths.md, section 14); the header is written last. Also verifies a screen.
  * COST   the weights are read twice, the second time mostly from the caches, and half as many bytes
  *        are written.
  * MAP    a CTA for 64 rows, a warp for one row at a time; lane i takes columns 4 i to 4 i + 3 of
  *        every 128.
- * NUMERICS  sums in float64: the rounding error w - s q is exact there.
+ * NUMERICS  steps and bytes are the CPU's, bit for bit. Sums of squares in float64, of errors
+ *        w - s (q - d), which are rounded by less than 2^-45 s.
  */
 #include "cuda/common/widen.cuh"
 #include "cuda/fused/screen/screen_split.cuh"
@@ -63,6 +64,43 @@ struct row_bounds {
     float error, size, weight;
 };
 
+/* Sums of squares over columns of a row: of s times the errors, the bytes and the weights. */
+struct row_sums {
+    double error, size, weight;
+};
+
+/* Bounds from a lane's sums; by a warp. The size also bounds the norm of w / s. 2^-45 sqrt(D)
+ * bounds the norm of the errors' rounding. */
+__device__ __forceinline__ row_bounds bound_row(const row_sums &sums, double step, int64_t columns)
+{
+    const double error = sqrt(add_over_warp(sums.error)) / step + 0x1p-45 * sqrt((double)columns);
+    const double size = sqrt(add_over_warp(sums.size)), weight = sqrt(add_over_warp(sums.weight));
+    return {(float)(error * kMakeUp * kMakeFloatUp),
+            (float)(fmax(size, weight / step) * kMakeUp * kMakeFloatUp),
+            fmaxf((float)(weight * kMakeUp * kMakeFloatUp), GUMBEL_SCREEN_STEP_MIN)};
+}
+
+/* Quantizes four columns to a word of four bytes; adds to the sums. */
+__device__ __forceinline__ uint32_t quantize_four(const four &f, const int32_t *dither, float step,
+                                                  float inverse, row_sums &sums)
+{
+    const uint4 words = *(const uint4 *)dither;
+    const int32_t d[4] = {(int32_t)words.x, (int32_t)words.y, (int32_t)words.z, (int32_t)words.w};
+    uint32_t bytes = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float unused;
+        const int32_t q = gumbel_screen_round(f.w[i] * inverse, d[i], &unused);
+        const double u = (double)d[i] * (double)GUMBEL_SCREEN_DITHER_UNIT, w = (double)f.w[i];
+        const double error = w - (double)step * ((double)q - u);
+        sums.error += error * error;
+        sums.size += (double)(q * q);
+        sums.weight += w * w;
+        bytes |= (uint32_t)(uint8_t)q << (8 * i);
+    }
+    return bytes;
+}
+
 /* Quantizes one row; by a warp. */
 __device__ __forceinline__ row_bounds make_row(const cuda_screen_build &m, int64_t row)
 {
@@ -79,31 +117,20 @@ __device__ __forceinline__ row_bounds make_row(const cuda_screen_build &m, int64
     }
     max_bits = __reduce_max_sync(~0u, max_bits);
     const bool is_finite = max_bits < 0x7f800000u;
-    const float step = fmaxf((float)((double)__uint_as_float(max_bits) / 127 * kMakeFloatUp),
-                             GUMBEL_SCREEN_STEP_MIN);
+    const float step = gumbel_screen_choose_step(__uint_as_float(max_bits));
     const float inverse = 1.0f / step;
-    double error = 0.0, size = 0.0, weight = 0.0;
+    row_sums sums = {};
     for (int k = 0; k < m.depths; k++) {
+        const int column = k * CUDA_SCREEN_TILE + 4 * lane;
         uint32_t bytes = 0;
-        if (is_there && is_finite) {
-            const four f = load_four(m.weight, row, k * CUDA_SCREEN_TILE + 4 * lane);
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float q = rintf(f.w[i] * inverse);
-                const double residual = (double)f.w[i] - (double)step * (double)q;
-                error += residual * residual;
-                size += (double)q * (double)q;
-                weight += (double)f.w[i] * (double)f.w[i];
-                bytes |= (uint32_t)(uint8_t)(int)q << (8 * i);
-            }
-        }
+        if (is_there && is_finite)
+            bytes = quantize_four(load_four(m.weight, row, column), m.dither + column, step,
+                                  inverse, sums);
         *(uint32_t *)(to + (int64_t)k * CUDA_SCREEN_TILE * CUDA_SCREEN_TILE) = bytes;
     }
     if (lane == 0)
         m.steps[row] = !is_there ? 0.0f : is_finite ? step : __uint_as_float(0x7fc00000);
-    return {(float)(sqrt(add_over_warp(error)) / (double)step * kMakeUp * kMakeFloatUp),
-            (float)(sqrt(add_over_warp(size)) * kMakeUp * kMakeFloatUp),
-            (float)(sqrt(add_over_warp(weight)) * kMakeUp * kMakeFloatUp)};
+    return is_there && is_finite ? bound_row(sums, (double)step, m.weight.cols) : row_bounds{};
 }
 
 /* Quantizes the rows of a block and stores its bounds; by a CTA. */
@@ -141,21 +168,24 @@ __device__ __forceinline__ bool row_holds(const cuda_screen_build &m, int64_t ro
     const int8_t *tiles =
         m.copy + row / CUDA_SCREEN_TILE * m.depths * CUDA_SCREEN_TILE * CUDA_SCREEN_TILE;
     double error = 0.0, size = 0.0, weight = 0.0, max_residual = 0.0;
-    bool is_finite = true;
+    bool is_finite = true, is_in_range = true;
     for (int64_t i = threadIdx.x % 32; i < t.cols; i += 32) {
         const int in = (int)(i % CUDA_SCREEN_TILE);
         const double w = (double)widen_element(t.data, t.dtype, row * t.stride + i);
         const double q =
             (double)tiles[(i / CUDA_SCREEN_TILE * CUDA_SCREEN_TILE + at) * CUDA_SCREEN_TILE +
                           ((in / 16) ^ (at % 8)) * 16 + in % 16];
-        const double residual = w / step - q;
+        const int32_t d = m.dither[i];
+        const double residual = w / step - (q - (double)d * (double)GUMBEL_SCREEN_DITHER_UNIT);
+        is_in_range = is_in_range && d >= -(1 << 23) && d < 1 << 23;
         is_finite = is_finite && fabs(w) < INFINITY;
         error += residual * residual;
         size += q * q;
         weight += w * w;
         max_residual = fmax(max_residual, fabs(residual));
     }
-    const bool entries_hold = !__any_sync(~0u, max_residual > (double)GUMBEL_SCREEN_ENTRY);
+    const bool entries_hold =
+        !__any_sync(~0u, !is_in_range || max_residual > (double)GUMBEL_SCREEN_ENTRY);
     if (__any_sync(~0u, !is_finite))
         return isnan(step);
     error = sqrt(add_over_warp(error));
@@ -163,6 +193,7 @@ __device__ __forceinline__ bool row_holds(const cuda_screen_build &m, int64_t ro
     weight = sqrt(add_over_warp(weight));
     return step > 0.0 && entries_hold && error <= (double)bound.error &&
            size <= (double)bound.size && bound.error <= m.header->error &&
+           weight <= step * ((double)bound.size + (double)bound.error) &&
            weight <= (double)m.header->weight;
 }
 
@@ -172,6 +203,13 @@ extern "C" __global__ void gumbel_begin_screen(const __grid_constant__ cuda_scre
 {
     if (threadIdx.x == 0)
         *m.header = m.initial_header;
+}
+
+extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_MAKE_THREADS)
+    gumbel_store_dither(const __grid_constant__ cuda_screen_dither d)
+{
+    for (int i = threadIdx.x; i < d.count; i += CUDA_SCREEN_MAKE_THREADS)
+        d.to[i] = d.values[i];
 }
 
 extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_MAKE_THREADS)

@@ -18,6 +18,7 @@ typedef struct cuda_screen_params {
     const gumbel_screen_header *header;
     const gumbel_screen_block *bounds;
     const float *steps;
+    const int32_t *dither; /* [128 * depths] */
     const int8_t *copy;
     int32_t depths; /* D / 128, rounded up */
     int32_t width;  /* columns of the product */
@@ -56,10 +57,20 @@ typedef struct cuda_screen_build {
     gumbel_screen_header *header;
     gumbel_screen_block *bounds;
     float *steps;
+    int32_t *dither; /* [128 * depths] */
     int8_t *copy;
     int32_t depths;
     unsigned long long *fault; /* verification only: the first invalid row */
 } cuda_screen_build;
+
+/* Dither of some columns, which travels in the arguments of a launch: cuLaunchKernelEx() copies
+ * them, so that no memory of the host must outlive the call, and a graph keeps them. */
+#define CUDA_SCREEN_DITHER_COUNT 960
+typedef struct cuda_screen_dither {
+    int32_t *to;
+    int32_t values[CUDA_SCREEN_DITHER_COUNT]; /* 0 past the last column */
+    int32_t count;
+} cuda_screen_dither;
 
 /* Results of verification: a valid screen, or the screen of another head. */
 #define CUDA_SCREEN_HOLDS    (~0ull)

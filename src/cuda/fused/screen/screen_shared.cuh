@@ -4,9 +4,9 @@
  * filters of rows. A product of n columns serves n / 2 rows of the batch, two columns each.
  *
  * A threshold is a lower bound on the row's winning score; for truncated rows, on the logits of the
- * tokens that can affect the outputs. The filter of a row and a block of 64 tokens holds the width
- * of the logits' intervals, and the upper bound that a logit must reach so that the score can reach
- * the threshold with the largest noise of the block.
+ * tokens that can affect the outputs. The filter of a row and a block of 64 tokens holds the upper
+ * bound that a logit must reach so that the score can reach the threshold with the largest noise of
+ * the block. Bounds of a logit are those of gumbel_screen_bound_logit().
  */
 #ifndef GUMBEL_CUDA_SCREEN_SHARED_CUH
 #define GUMBEL_CUDA_SCREEN_SHARED_CUH
@@ -25,8 +25,15 @@ constexpr int kScreenTries = 8; /* how often a tile with too many candidates is 
 /* The filter of a block's tokens. */
 struct screen_filter {
     float min_upper; /* least upper bound that passes, finite; +inf if there is nothing to draw */
-    float width;
+    float upper;     /* the width of an upper bound: W - shift */
 };
+
+/* The width of a lower bound: -W - shift. */
+__device__ __forceinline__ float lower_width(const gumbel_screen_hidden_error &hidden_error,
+                                             const gumbel_screen_block &block)
+{
+    return -gumbel_screen_error_width(&hidden_error, &block) - hidden_error.shift;
+}
 
 /* A token that passed its filter. */
 struct screen_candidate {
@@ -50,6 +57,7 @@ template <int n> struct screen_shared {
     uint64_t full[CUDA_SCREEN_STAGES_MAX], empty[CUDA_SCREEN_STAGES_MAX];
     uint64_t served[kScreenConsumers], drawn[kScreenConsumers], multiplied[kScreenConsumers];
     screen_filter filters[kTileBlocks][rows];
+    float lower_widths[kTileBlocks][rows]; /* beside the filters: lower_width() */
     float units[rows];
     float thresholds[rows];
     /* The best lower bound of a score of the row, as ordered bits, above the token that has it. */
@@ -106,8 +114,10 @@ template <int n> struct screen_shared {
             best[i] = (unsigned long long)ordered_bits(-INFINITY) << 32;
             units[i] = 0.0f;
             draws[i] = {};
-            for (int b = 0; b < kTileBlocks; b++)
+            for (int b = 0; b < kTileBlocks; b++) {
                 filters[b][i] = {INFINITY, 0.0f};
+                lower_widths[b][i] = 0.0f;
+            }
             if (i >= s.draws || !s.is_live(i))
                 continue;
             hidden_errors[i] = s.hidden_errors[i];
@@ -251,8 +261,11 @@ __device__ __forceinline__ void set_filters(const call &s, screen_shared<n> &sha
                                     ? shared.thresholds[i]
                                     : draw_bound(shared.thresholds[i], noise_bounds[b], unit);
         const bool any = !call::masked || (shared.allowed[b][i][0] | shared.allowed[b][i][1]) != 0;
+        const gumbel_screen_hidden_error &hidden_error = shared.hidden_errors[i];
+        const float width = gumbel_screen_error_width(&hidden_error, &blocks[b]);
         shared.filters[b][i] = {any ? fminf(fmaxf(min_upper, -FLT_MAX), FLT_MAX) : INFINITY,
-                                gumbel_screen_error_width(&shared.hidden_errors[i], &blocks[b])};
+                                width - hidden_error.shift};
+        shared.lower_widths[b][i] = -width - hidden_error.shift;
     }
 }
 

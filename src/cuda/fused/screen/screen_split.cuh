@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Splits a hidden state into two planes of bytes, and computes the terms that the split adds to the
- * error bounds (docs/maths.md, section 14). A CTA splits a row, in four passes over it. Outliers
- * are elements above a limit. Any limit gives a valid bound; the least bound of three limits is
- * used.
+ * error bounds (docs/maths.md, section 14). A CTA splits a row, in two to four passes over it.
+ * Outliers are elements above a limit. Any limit gives a valid bound; the least bound of up to
+ * three limits is used. A limit is the magnitude from which on one more outlier would lower
+ * entry A + deviation R, for the R of the limit before.
  */
 #ifndef GUMBEL_CUDA_SCREEN_SPLIT_CUH
 #define GUMBEL_CUDA_SCREEN_SPLIT_CUH
+
+#include "gumbel/screen.h"
 
 #include "cuda/common/widen.cuh"
 #include "cuda/fused/screen/screen_case.cuh"
@@ -43,6 +46,42 @@ __device__ __forceinline__ bool is_screen_of(const gumbel_screen_header &h, cons
            h.list_max <= GUMBEL_SCREEN_LIST_MAX && h.check == check;
 }
 
+/* The bound entry A + deviation R of the sum of e_j h_j: for certain, or with the chance of
+ * GUMBEL_SCREEN_DEVIATION if the screen's certificate permits that and the bound is smaller, which
+ * holds for every set of outliers or for none. The outliers of a probable bound do not depend on
+ * the screen's errors, and so not on the dither. */
+struct error_law {
+    float error; /* the screen's largest E */
+    bool certain;
+
+    __device__ __forceinline__ explicit error_law(const gumbel_screen_header &h)
+        : error(h.error), certain(h.certificate == GUMBEL_SCREEN_CERTAIN ||
+                                  !((double)h.error > GUMBEL_SCREEN_DEVIATION))
+    {
+    }
+    __device__ __forceinline__ double get_entry() const
+    {
+        return (double)(certain ? fminf(GUMBEL_SCREEN_ENTRY, error) : GUMBEL_SCREEN_ENTRY);
+    }
+    __device__ __forceinline__ double get_deviation() const
+    {
+        return certain ? (double)error : GUMBEL_SCREEN_DEVIATION;
+    }
+    __device__ __forceinline__ double bound_sum(double outlier_sum, double inlier_norm) const
+    {
+        return get_entry() * outlier_sum + get_deviation() * inlier_norm;
+    }
+    /* The limit of outliers for this norm of the others. */
+    __device__ __forceinline__ float find_limit(double inlier_norm) const
+    {
+        return get_deviation() > 0.0 ? (float)(2 * inlier_norm * get_entry() / get_deviation())
+                                     : INFINITY;
+    }
+};
+
+/* Sums over a hidden state: squares, magnitudes, and products with the dither in its units. */
+enum { HIDDEN_SQUARE, HIDDEN_MAGNITUDE, HIDDEN_SHIFT, HIDDEN_SUMS };
+
 /* Partial sums of the CTA's warps, and whether the screen belongs to the head. */
 struct split_shared {
     double parts[5][kSplitWarps];
@@ -74,24 +113,11 @@ template <class call> class row_split
      * finite split. By the other warps. */
     __device__ __forceinline__ gumbel_screen_hidden_error split_hidden() const
     {
-        const float weight = s.header->weight, error = s.header->error;
-        gumbel_screen_hidden_error hidden_error = {__uint_as_float(0x7fc00000), 0, 0, 0, 0};
-        uint32_t max_bits = 0;
-        double square[1] = {0.0};
-        each([&](int, const float(&h)[8]) {
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                max_bits = max(max_bits, __float_as_uint(fabsf(h[i])));
-                square[0] += (double)h[i] * (double)h[i];
-            }
-        });
-        max_bits = __reduce_max_sync(~0u, max_bits);
-        if (threadIdx.x % 32 == 0)
-            shared.max_bits[threadIdx.x / 32] = max_bits;
-        sum_over_cta(square);
-        for (int i = 0; i < kSplitWarps; i++)
-            max_bits = max(max_bits, shared.max_bits[i]);
-        const double norm = sqrt(square[0]) * kUp;
+        const float weight = s.header->weight;
+        gumbel_screen_hidden_error hidden_error = {__uint_as_float(0x7fc00000), 0, 0, 0, 0, 0, 0};
+        double sums[HIDDEN_SUMS] = {};
+        const uint32_t max_bits = measure_hidden(sums);
+        const double norm = sqrt(sums[HIDDEN_SQUARE]) * kUp;
         if (max_bits >= 0x7f800000u || !(norm < GUMBEL_SCREEN_HIDDEN_MAX) ||
             !(norm * (double)weight < GUMBEL_SCREEN_LOGIT_MAX)) {
             clear();
@@ -99,25 +125,14 @@ template <class call> class row_split
         }
         hidden_error.unit = (float)((double)__uint_as_float(max_bits) / (256 * 127) * kFloatUp);
         hidden_error.unit = fmaxf(hidden_error.unit, 0x1p-100f);
-        hidden_error.rounding = (float)(s.gamma * norm * kFloatUp);
-        hidden_error.dithered = GUMBEL_SCREEN_WIDTH_MIN;
-        const double entry = fmin((double)GUMBEL_SCREEN_ENTRY, (double)error);
-        double best = INFINITY, inlier_norm = norm;
-        for (int step = 0; step < 3; step++) {
-            const float limit = error > 0.0f ? (float)(2 * inlier_norm * entry / error) : INFINITY;
-            double sums[2] = {};
-            if (step == 0)
-                hidden_error.residual = split_all(limit, (double)hidden_error.unit, sums);
-            else {
-                each([&](int, const float(&h)[8]) { split_outliers(h, limit, sums); });
-                sum_over_cta(sums);
-            }
-            inlier_norm = sqrt(sums[1]) * kUp;
-            if (entry * sums[0] + (double)error * inlier_norm < best) {
-                best = entry * sums[0] + (double)error * inlier_norm;
-                hidden_error.outlier_sum = float_above(sums[0]);
-                hidden_error.inlier_norm = float_above(inlier_norm);
-            }
+        /* Also the rounding of w times the inverse of the step. */
+        hidden_error.rounding = (float)((s.gamma + 0x1p-22) * norm * kFloatUp);
+        const error_law law(*s.header);
+        hidden_error.dithered = float_above(bound_shift(sums, law, hidden_error.shift));
+        const double bound = split_best(law, law.find_limit(norm), hidden_error);
+        if (!law.certain) {
+            hidden_error.outlier_sum = hidden_error.inlier_norm = 0.0f;
+            hidden_error.dithered = float_above(bound + (double)hidden_error.dithered);
         }
         return hidden_error;
     }
@@ -139,6 +154,71 @@ template <class call> class row_split
     }
 
   private:
+    /* Computes HIDDEN_SUMS, and returns the bits of the largest magnitude. */
+    __device__ __forceinline__ uint32_t measure_hidden(double (&sums)[HIDDEN_SUMS]) const
+    {
+        uint32_t max_bits = 0;
+        each([&](int vector, const float(&h)[8]) {
+            const uint4 *dither = (const uint4 *)s.dither + 2 * vector;
+            const uint4 a = __ldg(dither), b = __ldg(dither + 1);
+            const uint32_t d[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                max_bits = max(max_bits, __float_as_uint(fabsf(h[i])));
+                sums[HIDDEN_SQUARE] += (double)h[i] * (double)h[i];
+                sums[HIDDEN_MAGNITUDE] += (double)fabsf(h[i]);
+                sums[HIDDEN_SHIFT] += (double)(int32_t)d[i] * (double)h[i];
+            }
+        });
+        max_bits = __reduce_max_sync(~0u, max_bits);
+        if (threadIdx.x % 32 == 0)
+            shared.max_bits[threadIdx.x / 32] = max_bits;
+        sum_over_cta(sums);
+        for (int i = 0; i < kSplitWarps; i++)
+            max_bits = max(max_bits, shared.max_bits[i]);
+        return max_bits;
+    }
+
+    /* Sets the shift. Returns the error terms that do not depend on outliers: the rounding of the
+     * shift in float64 and float32, and of its sums in bounds; for probable bounds also the mean of
+     * an error, and the rounding of w / s to the unit of the dither. */
+    static __device__ __forceinline__ double bound_shift(const double (&sums)[HIDDEN_SUMS],
+                                                         const error_law &law, float &shift)
+    {
+        const double exact = sums[HIDDEN_SHIFT] * (double)GUMBEL_SCREEN_DITHER_UNIT;
+        const double mean = law.certain ? 0.0 : (double)GUMBEL_SCREEN_DITHER_UNIT;
+        shift = (float)exact;
+        return 0x1p-21 * fabs(exact) + (0x1p-36 + mean) * sums[HIDDEN_MAGNITUDE] +
+               (double)GUMBEL_SCREEN_WIDTH_MIN;
+    }
+
+    /* Writes the planes. Sets the residual, the outlier sum A and the inlier norm R of the limit
+     * with the least bound, and returns this bound. */
+    __device__ __forceinline__ double split_best(const error_law &law, float limit,
+                                                 gumbel_screen_hidden_error &hidden_error) const
+    {
+        double sums[2] = {};
+        hidden_error.residual = split_all(limit, (double)hidden_error.unit, sums);
+        double inlier_norm = sqrt(sums[1]) * kUp, best = law.bound_sum(sums[0], inlier_norm);
+        hidden_error.outlier_sum = float_above(sums[0]);
+        hidden_error.inlier_norm = float_above(inlier_norm);
+#pragma unroll 1
+        for (int i = 0; i < 2 && law.find_limit(inlier_norm) != limit; i++) {
+            limit = law.find_limit(inlier_norm);
+            sums[0] = sums[1] = 0.0;
+            each([&](int, const float(&h)[8]) { split_outliers(h, limit, sums); });
+            sum_over_cta(sums);
+            inlier_norm = sqrt(sums[1]) * kUp;
+            const double bound = law.bound_sum(sums[0], inlier_norm);
+            if (bound < best) {
+                best = bound;
+                hidden_error.outlier_sum = float_above(sums[0]);
+                hidden_error.inlier_norm = float_above(inlier_norm);
+            }
+        }
+        return best;
+    }
+
     /* Clears the columns past the last one, up to a whole tile. */
     __device__ __forceinline__ void clear_behind() const
     {
