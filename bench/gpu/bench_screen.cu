@@ -2,11 +2,12 @@
  *
  * How long does a draw with a screen take on an NVIDIA GPU, compared with the full pass?
  *
- * usage: bench_screen [--json FILE] [--commit TEXT] [--truncated] [D ...]
+ * usage: bench_screen [--json FILE] [--commit TEXT] [--certain] [--truncated | --goals] [D ...]
  *
- * script/bench-gpu --screen builds and runs it. --truncated: only truncated rows. The environment
- * variable GUMBEL_RUNGS (default: screen) selects rungs; screen-truncated also draws 64 truncated
- * rows with the screen.
+ * script/bench-gpu --screen builds and runs it. --certain: the certificate is certain instead of
+ * probable. --truncated: only truncated rows. --goals: only truncated rows that have a goal, for
+ * each of these the ratio and the goal; D is 4096 and 8192. The environment variable GUMBEL_RUNGS
+ * (default: screen) selects rungs.
  *
  * V = 151936, bfloat16. Draws with and without the screen are captured as graphs, each after a
  * kernel that writes the hidden states, as a norm does; both times include it. The graphs are
@@ -33,6 +34,23 @@ constexpr draw_shape SHAPES[] = {
     {64, 1, true, false},  {1, 1, false, true},   {8, 1, false, true},   {16, 1, false, true},
     {32, 1, false, true},  {64, 1, false, true},  {16, 1, true, true}};
 
+/* The largest ratio to aim at of truncated rows. */
+struct goal {
+    int64_t hidden_size, batch;
+    double ratio;
+};
+constexpr goal GOALS[] = {{4096, 1, 0.54}, {4096, 16, 0.56}, {4096, 32, 0.60}, {4096, 64, 0.66},
+                          {8192, 1, 0.54}, {8192, 16, 0.56}, {8192, 32, 0.62}, {8192, 64, 0.72}};
+
+static double find_goal(int64_t hidden_size, const draw_shape &shape)
+{
+    for (const goal &one : GOALS)
+        if (one.hidden_size == hidden_size && one.batch == shape.batch && shape.truncated &&
+            !shape.masked)
+            return one.ratio;
+    return 0.0;
+}
+
 struct measurement {
     int64_t hidden_size;
     draw_shape shape;
@@ -45,6 +63,7 @@ struct bench_data {
     gpu_rows rows;
     __nv_bfloat16 *weight, *hidden;
     gumbel_screen screen;
+    gumbel_screen_certificate certificate;
     int32_t *masks; /* [MAX_BATCH][VOCAB / 32] */
     int32_t *top_k; /* one value for all rows */
     float *top_p;
@@ -121,6 +140,7 @@ static int32_t *make_masks()
 static double prepare_screen(const bench_data &m, int64_t hidden_size)
 {
     const gumbel_head head = make_head(m, 1, hidden_size, false);
+    const gumbel_screen_options how = {sizeof how, m.certificate, 0, nullptr};
     std::vector<double> times;
     size_t bytes;
     CHECKED(gumbel_screen_size, m.rows.gpu, &head.weight, &bytes, &error);
@@ -132,8 +152,8 @@ static double prepare_screen(const bench_data &m, int64_t hidden_size)
         CHECKED(cudaEventCreate, &begin);
         CHECKED(cudaEventCreate, &end);
         CHECKED(cudaEventRecord, begin, m.rows.stream);
-        CHECKED(gumbel_screen_prepare, m.rows.gpu, m.rows.stream, &head.weight, nullptr,
-                &m.screen, &error);
+        CHECKED(gumbel_screen_prepare, m.rows.gpu, m.rows.stream, &head.weight, &how, &m.screen,
+                &error);
         CHECKED(cudaEventRecord, end, m.rows.stream);
         CHECKED(cudaEventSynchronize, end);
         CHECKED(cudaEventElapsedTime, &milliseconds, begin, end);
@@ -174,13 +194,15 @@ static measurement measure_draws(const bench_data &m, int64_t hidden_size, const
 }
 
 static void write_json(const char *path, const char *commit, const char *gpu, const char *driver,
-                       const std::vector<measurement> &results)
+                       bool certain, const std::vector<measurement> &results)
 {
     FILE *file = fopen(path, "w");
     if (!file)
         die("cannot write %s", path);
-    fprintf(file, "{\"commit\": \"%s\", \"gpu\": \"%s\", \"driver\": \"%s\", \"vocab\": %lld,\n",
-            commit, gpu, driver, (long long)VOCAB);
+    fprintf(file,
+            "{\"commit\": \"%s\", \"gpu\": \"%s\", \"driver\": \"%s\", \"vocab\": %lld, "
+            "\"certificate\": \"%s\",\n",
+            commit, gpu, driver, (long long)VOCAB, certain ? "certain" : "probable");
     fprintf(file, " \"unit\": \"microseconds of a call after a norm: [p10, median, p90]\",\n"
                   " \"rows\": [\n");
     for (size_t i = 0; i < results.size(); i++)
@@ -197,34 +219,45 @@ static void write_json(const char *path, const char *commit, const char *gpu, co
     fclose(file);
 }
 
-int main(int argc, char **argv)
-{
+struct bench_options {
     const char *json = nullptr, *commit = "unknown";
     std::vector<int64_t> sizes;
-    bool only_truncated = false;
+    bool certain = false, only_truncated = false, only_goals = false;
+};
+
+static bench_options read_options(int argc, char **argv)
+{
+    bench_options o;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
-            json = argv[++i];
+            o.json = argv[++i];
         else if (strcmp(argv[i], "--commit") == 0 && i + 1 < argc)
-            commit = argv[++i];
+            o.commit = argv[++i];
+        else if (strcmp(argv[i], "--certain") == 0)
+            o.certain = true;
         else if (strcmp(argv[i], "--truncated") == 0)
-            only_truncated = true;
+            o.only_truncated = true;
+        else if (strcmp(argv[i], "--goals") == 0)
+            o.only_goals = true;
         else if (atoll(argv[i]) >= 64 && atoll(argv[i]) <= MAX_HIDDEN)
-            sizes.push_back(atoll(argv[i]));
+            o.sizes.push_back(atoll(argv[i]));
         else
-            die("usage: bench_screen [--json FILE] [--commit TEXT] [--truncated] [D ...]");
+            die("usage: bench_screen [--json FILE] [--commit TEXT] [--certain] "
+                "[--truncated | --goals] [D ...]");
     }
-    if (sizes.empty())
-        sizes = {4096, 2048, 8192};
-    const int64_t hidden_max = *std::max_element(sizes.begin(), sizes.end());
-    cudaDeviceProp gpu;
-    char driver[64];
+    if (o.sizes.empty() && o.only_goals)
+        o.sizes = {4096, 8192};
+    if (o.sizes.empty())
+        o.sizes = {4096, 2048, 8192};
+    return o;
+}
+
+static bench_data make_data(const bench_options &o)
+{
+    const int64_t hidden_max = *std::max_element(o.sizes.begin(), o.sizes.end());
     bench_data m = {};
-    std::vector<measurement> results;
-    setenv("GUMBEL_RUNGS", "screen", 0); /* the screen, even if the full pass is faster */
     m.rows = open_rows(MAX_BATCH, hidden_max);
-    CHECKED(cudaGetDeviceProperties, &gpu, 0);
-    find_driver(driver, sizeof driver);
+    m.certificate = o.certain ? GUMBEL_SCREEN_CERTAIN : GUMBEL_SCREEN_PROBABLE;
     m.weight = allocate<__nv_bfloat16>(VOCAB * hidden_max);
     m.hidden = allocate<__nv_bfloat16>(MAX_BATCH * hidden_max);
     m.screen.bytes = size_t(VOCAB) * size_t(hidden_max + 256) + (1 << 20);
@@ -237,28 +270,53 @@ int main(int argc, char **argv)
     m.rows.workspace_bytes += MAX_BATCH * VOCAB * sizeof(float) + (8 << 20);
     CHECKED(cudaFree, m.rows.workspace);
     m.rows.workspace = allocate<char>(m.rows.workspace_bytes);
+    return m;
+}
+
+static void print_measurement(const measurement &r)
+{
+    const double goal = find_goal(r.hidden_size, r.shape);
+    printf("%5lld %4lld %2d %4d %5d %9.1f%9.1f%9.1f %9.1f%9.1f%9.1f %7.3f ",
+           (long long)r.hidden_size, (long long)r.shape.batch, r.shape.samples, (int)r.shape.masked,
+           (int)r.shape.truncated, r.full.p10, r.full.median, r.full.p90, r.screened.p10,
+           r.screened.median, r.screened.p90, r.ratio);
+    if (goal > 0)
+        printf("%5.2f", goal);
+    else
+        printf("%5s", "");
+    printf(" %9.0f %9d\n", r.prepare_us, r.differing);
+    fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+    const bench_options o = read_options(argc, argv);
+    cudaDeviceProp gpu;
+    char driver[64];
+    std::vector<measurement> results;
+    setenv("GUMBEL_RUNGS", "screen", 0); /* the screen, even if the full pass is faster */
+    const bench_data m = make_data(o);
+    CHECKED(cudaGetDeviceProperties, &gpu, 0);
+    find_driver(driver, sizeof driver);
     printf("question: how long does a draw with a screen take, compared with the full pass?\n");
-    printf("machine: %s, driver %s, V = %lld; microseconds after a norm, p10 / median / p90\n\n",
-           gpu.name, driver, (long long)VOCAB);
-    printf("%5s %4s %2s %4s %5s %27s %27s %7s %9s %9s\n", "D", "B", "S", "mask", "trunc", "full",
-           "screened", "ratio", "prepare", "differing");
-    for (int64_t size : sizes) {
+    printf(
+        "machine: %s, driver %s, V = %lld, %s; microseconds after a norm, p10 / median / p90\n\n",
+        gpu.name, driver, (long long)VOCAB, o.certain ? "certain bounds" : "probable bounds");
+    printf("%5s %4s %2s %4s %5s %27s %27s %7s %5s %9s %9s\n", "D", "B", "S", "mask", "trunc",
+           "full", "screened", "ratio", "goal", "prepare", "differing");
+    for (int64_t size : o.sizes) {
         make_random(m.weight, size_t(VOCAB * size), 3, 2.5f / sqrtf(float(size)));
         const double prepare_us = prepare_screen(m, size);
         for (const draw_shape &shape : SHAPES) {
-            if (only_truncated && !shape.truncated)
+            if ((o.only_truncated && !shape.truncated) ||
+                (o.only_goals && find_goal(size, shape) == 0))
                 continue;
-            const measurement r = measure_draws(m, size, shape, prepare_us);
-            printf("%5lld %4lld %2d %4d %5d %9.1f%9.1f%9.1f %9.1f%9.1f%9.1f %7.3f %9.0f %9d\n",
-                   (long long)size, (long long)shape.batch, shape.samples, (int)shape.masked,
-                   (int)shape.truncated, r.full.p10, r.full.median, r.full.p90, r.screened.p10,
-                   r.screened.median, r.screened.p90, r.ratio, r.prepare_us, r.differing);
-            fflush(stdout);
-            results.push_back(r);
+            results.push_back(measure_draws(m, size, shape, prepare_us));
+            print_measurement(results.back());
         }
     }
-    if (json)
-        write_json(json, commit, gpu.name, driver, results);
+    if (o.json)
+        write_json(o.json, o.commit, gpu.name, driver, o.certain, results);
     gumbel_close(m.rows.gpu);
     return 0;
 }
