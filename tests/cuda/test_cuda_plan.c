@@ -200,15 +200,15 @@ static void screens_are_used_where_faster(void **state)
     p.truncation.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
     assert_string_equal(serves(&hopper, &p, 0), "hopper cluster");
     p.truncation.top_k.data = (int32_t *)something;
-    assert_string_equal(serves(&hopper, &p, 0), "hopper bounded");
-    p.batch = CUDA_SCREEN_TRUNCATED_ROWS_MAX;
     assert_string_equal(serves(&hopper, &p, 0), "screen-truncated");
     p.truncation.order = GUMBEL_ORDER_JOINT;
     assert_string_equal(serves(&hopper, &p, 0), "hopper cluster");
     p.truncation.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
     p.sampling.num_samples = 4;
     assert_string_equal(serves(&hopper, &p, 0), "screen-truncated");
-    p.batch++;
+    p.hidden_size = p.weight.cols = p.hidden.cols = CUDA_SCREEN_TRUNCATED_HIDDEN_MAX;
+    assert_string_equal(serves(&hopper, &p, 0), "screen-truncated");
+    p.hidden_size = p.weight.cols = p.hidden.cols = CUDA_SCREEN_TRUNCATED_HIDDEN_MAX + 64;
     assert_string_equal(serves(&hopper, &p, 0), "hopper bounded");
     assert_int_equal(cuda_read_rungs(&hopper.rungs, "screen-truncated", "f", &error), GUMBEL_OK);
     assert_string_equal(serves(&hopper, &p, 0), "screen-truncated");
@@ -261,19 +261,20 @@ static void screen_limits_are_explained(void **state)
     p.screen = something;
     assert_explained(&hopper, &p, "not screen: a head of fewer than 2^28 weights is faster by ");
     /* Truncated rows. */
-    p = make_problem(33, 4096, GUMBEL_FEATURE_TRUNCATION);
+    p = make_problem(65, 4096, GUMBEL_FEATURE_TRUNCATION);
     p.screen = something;
     p.truncation.top_p.data = (float *)something;
     assert_explained(&hopper, &p, "not screen: does not support truncation, top_p\n");
     assert_explained(&hopper, &p, "not screen-truncated: supports only calls with top_k\n");
     p.truncation.top_k.data = (int32_t *)something;
     assert_explained(&hopper, &p,
-                     "not screen-truncated: more than 32 rows are faster by the full ");
-    p = make_problem(8, 8192, GUMBEL_FEATURE_TRUNCATION);
+                     "not screen-truncated: there are more than 64 draws (rows times samples)\n");
+    p = make_problem(8, 16384, GUMBEL_FEATURE_TRUNCATION);
     p.screen = something;
     p.truncation.top_k.data = (int32_t *)something;
     assert_explained(&hopper, &p,
-                     "not screen-truncated: a D above 4096 is faster by the full pass\n");
+                     "not screen-truncated: truncated rows with a D above 8192 were not "
+                     "measured\n");
     p.truncation.order = GUMBEL_ORDER_JOINT;
     p.truncation.top_p.data = (float *)something;
     assert_explained(&hopper, &p, "not screen-truncated: does not support joint\n");

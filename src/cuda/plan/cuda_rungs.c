@@ -65,10 +65,8 @@ static const char *screen_truncated_refuses(const cuda_device *cuda, const gumbe
     if (refusal)
         return refusal;
     const int is_preferred = (cuda->rungs.preferred & CUDA_SCREEN_RUNGS) != 0;
-    if (!is_preferred && p->batch > CUDA_SCREEN_TRUNCATED_ROWS_MAX)
-        return "more than 32 rows are faster by the full pass";
     if (!is_preferred && p->hidden_size > CUDA_SCREEN_TRUNCATED_HIDDEN_MAX)
-        return "a D above 4096 is faster by the full pass";
+        return "truncated rows with a D above 8192 were not measured";
     return cluster_refuses(cuda, p, 0);
 }
 

@@ -25,11 +25,10 @@ static inline int cuda_screen_is_faster(int64_t vocab, int64_t columns)
     return vocab * columns >= CUDA_SCREEN_WEIGHTS_MIN;
 }
 
-/* Limits up to which truncated rows are faster with a screen: 0.58 to 0.86 of the full pass's time
- * at 1 to 32 rows of D = 2048 and 4096, and 1.07 at 64 rows (findings/screening.md). At D = 8192 an
- * estimated 940 tokens of a row are scored, which barely fit. */
-#define CUDA_SCREEN_TRUNCATED_ROWS_MAX   32
-#define CUDA_SCREEN_TRUNCATED_HIDDEN_MAX 4096
+/* Largest hidden size of truncated rows that is planned for a screen. With certain bounds, which
+ * the host cannot know, the full pass is faster at 64 rows and at D = 8192, where some 940 tokens
+ * of a row are scored (findings/screening.md). */
+#define CUDA_SCREEN_TRUNCATED_HIDDEN_MAX 8192
 
 /* Specialisations of a draw with a screen: each omits the code that its case cannot reach
  * (screen_case.cuh). */
