@@ -15,7 +15,7 @@ void die(const char *format, ...)
     vfprintf(stderr, format, arguments);
     va_end(arguments);
     fputc('\n', stderr);
-    exit(1);
+    exit(2);
 }
 
 void *make_zeroed(size_t count, size_t size)

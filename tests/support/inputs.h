@@ -125,7 +125,7 @@ void dtype_store_infinite(void *data, gumbel_dtype dtype, int64_t index, int sig
 /* calloc() that ends the program if memory is exhausted. */
 void *make_zeroed(size_t count, size_t size);
 
-/* End the program with a message. */
+/* End the program with a message and status 2. */
 void die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 
 #endif

@@ -195,7 +195,7 @@ void screen_dither(void)
 /* A screen of the layout without dither does not serve: the full pass draws. */
 void screen_layouts(void)
 {
-    generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 5000, 256, 2, 5);
+    generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 5008, 256, 2, 5);
     gpu_head h = copy_head_to_gpu(&generated, GUMBEL_SCREEN_PROBABLE);
     float temperature = 0.0f, *on_gpu = gpu_copy(&temperature, sizeof temperature);
     const gumbel_sampling how = {.struct_size = sizeof how, .temperature = {on_gpu, GUMBEL_SAME}};
