@@ -66,8 +66,8 @@ class Screen:
     bytes: Array  #: uint8 [nbytes]: the copy and its bounds, in the format of gumbel/screen.h
     nbytes: int  #: size of `bytes`
 
-    certificate: str = "probable"  #: the kind of certificate that update() makes
-    seed: Optional[int] = None  #: the seed of the dither that update() makes
+    certificate: str  #: the kind of certificate that update() makes
+    seed: Optional[int]  #: the seed of the dither that update() makes
 
     def __init__(
         self,
@@ -78,9 +78,7 @@ class Screen:
         isa: Optional[str] = None,
         threads: Optional[int] = None,
     ) -> None:
-        read_choice("certificate", certificate, _abi.CERTIFICATES)
-        self.certificate = certificate
-        self.seed = None if seed is None else read_integer("seed", seed, 0, 2**64 - 1)
+        self._set_update(certificate, seed)
         self._set_weight(import_array("weight", weight), isa, threads)
         room = allocate_workspace(self._arrays, self.nbytes)
         block: Any = room.block
@@ -110,6 +108,12 @@ class Screen:
         _abi.check_status(status, error)
         self._version = _read_version(self.weight)
 
+    def _set_update(self, certificate: str, seed: Optional[int]) -> None:
+        """Set the options of update()."""
+        read_choice("certificate", certificate, _abi.CERTIFICATES)
+        self.certificate = certificate
+        self.seed = None if seed is None else read_integer("seed", seed, 0, 2**64 - 1)
+
     def _set_weight(self, weight: Array, isa: Optional[str], threads: Optional[int]) -> None:
         """Set the weights, their device, and the size of the screen, but not its memory."""
         self.weight = weight
@@ -125,13 +129,24 @@ class Screen:
         self._place, self._version = _describe_memory(weight), _read_version(weight)
 
     @classmethod
-    def of_bytes(cls, weight: Array, screen: Array) -> Screen:
+    def of_bytes(
+        cls,
+        weight: Array,
+        screen: Array,
+        *,
+        certificate: str = "probable",
+        seed: Optional[int] = None,
+    ) -> Screen:
         """A Screen of `weight` that uses `screen`, the `bytes` of another one, without a copy.
+
+        certificate, seed
+                     as in Screen(), for update(); draws use the certificate of the bytes
 
         Raises ValueError if the size is wrong, and TypeError if the dtype or device is wrong. Call
         verify() to check that the bytes match the weights.
         """
         found = cls.__new__(cls)
+        found._set_update(certificate, seed)
         found._set_weight(import_array("weight", weight), None, None)
         found.bytes = import_array("screen", screen)
         arrays_of({"weight": found.weight, "screen": found.bytes}, None, None)

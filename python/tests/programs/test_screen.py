@@ -98,6 +98,16 @@ class Draws(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "certificate"):
             gumbel.Screen(self.weight, certificate="sure")
 
+    def test_a_screen_of_bytes_is_updated_as_requested(self):
+        for how in ({"certificate": "certain", "seed": 4}, {"seed": 4}):
+            screen = gumbel.Screen(self.weight, **how)
+            wanted = screen.bytes.copy()
+            screen.bytes[:] = 0
+            gumbel.Screen.of_bytes(self.weight, screen.bytes, **how).update()
+            self.assertTrue(np.array_equal(screen.bytes, wanted))
+        with self.assertRaisesRegex(ValueError, "certificate"):
+            gumbel.Screen.of_bytes(self.weight, screen.bytes, certificate="sure")
+
     def test_prepared(self):
         position = np.zeros(5, np.uint64)
         how = dict(temperature=0.9, seed=1, logprobs=None)
