@@ -542,16 +542,20 @@ typedef struct gumbel_limits {
                           * num_best, raw log-probabilities or given noise, or are
                           * gumbel_process_logits() or gumbel_softmax() */
     int32_t screens;     /* 1: heads have a screen */
-    int32_t reserved;    /* 0 */
+    int32_t max_nodes;   /* largest number of nodes of a request whose drafts are verified with
+                          * GUMBEL_RULE_COUPLED, 0..GUMBEL_NODES_MAX (drafts.h); B counts nodes.
+                          * 0: no verifications */
 } gumbel_limits;
 
-/* gumbel_workspace_most(): a workspace size, in bytes, sufficient for every call within the limits.
+/* gumbel_workspace_most(): a workspace size, in bytes, sufficient for every call within the limits,
+ *                          except verifications with rules other than GUMBEL_RULE_COUPLED.
  *  bytes      grows with each limit. Approximate sizes follow, for options.tile = 0.
  *  CPU        48 * (threads + 1) * B * S + 17 KiB * threads; from hidden states
  *             4 * B * D + 832 * threads * B more.
  *  CUDA       80 * B * S, and up to some MiB more.
  *  requests   4.2 * B * V more; on the CPU also 3 * B * V for token lists, mostly untouched pages.
  *  screens    10 * B * D more, and 3 KiB a draw and thread; with `requests` also 8.4 * B * V.
+ *  max_nodes  4 * B * (10 + max_nodes) more.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                        since 0.2 */
 GUMBEL_CALL gumbel_workspace_most(const gumbel_device *device, const gumbel_limits *limits,
                                   size_t *bytes, gumbel_error *error);

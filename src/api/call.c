@@ -4,6 +4,8 @@
  */
 #include "api/call.h"
 
+#include "gumbel/drafts.h"
+
 #include "core/fail.h"
 #include "core/output.h"
 #include "validate/validate.h"
@@ -71,7 +73,9 @@ static gumbel_status read_limits(gumbel_limits *into, const gumbel_limits *limit
                      "is %d; it must be 0 or 1", (int)into->requests);
     GUMBEL_REFUSE_IF(into->screens < 0 || into->screens > 1, error, "limits.screens",
                      "is %d; it must be 0 or 1", (int)into->screens);
-    GUMBEL_REFUSE_IF(into->reserved, error, "limits.reserved", "is not 0");
+    GUMBEL_REFUSE_IF(into->max_nodes < 0 || into->max_nodes > GUMBEL_NODES_MAX, error,
+                     "limits.max_nodes", "is %d; it must be in 0..%d", (int)into->max_nodes,
+                     GUMBEL_NODES_MAX);
     GUMBEL_REFUSE_IF(into->vocab_size < into->requests || into->vocab_size > INT64_C(1) << 31,
                      error, "limits.vocab_size",
                      "is %" PRId64 "; it must be in 1..2^31, or 0 without requests",
@@ -87,8 +91,10 @@ gumbel_status gumbel_workspace_most(const gumbel_device *device, const gumbel_li
     GUMBEL_REFUSE_IF(!bytes, error, "bytes", "is NULL");
     GUMBEL_FORWARD(read_limits(&full, limits, error));
     size_t size = full.batch == 0 ? 0 : device->backend->max_workspace_size(device, &full);
-    GUMBEL_REFUSE_IF(size == SIZE_MAX, error, "limits.batch",
-                     "a batch of %" PRId64 " is larger than any memory", full.batch);
+    size_t more = full.max_nodes ? gumbel_verification_size_max(full.batch, full.max_nodes) : 0;
+    GUMBEL_REFUSE_IF(__builtin_add_overflow(size, more, &size) || size == SIZE_MAX, error,
+                     "limits.batch", "a batch of %" PRId64 " is larger than any memory",
+                     full.batch);
     *bytes = size;
     return GUMBEL_OK;
 }

@@ -31,4 +31,8 @@ gumbel_status gumbel_plan_in_workspace(const gumbel_device *device, const gumbel
                                        uint64_t purpose, const void *workspace, size_t given,
                                        gumbel_plan *plan, gumbel_error *error);
 
+/* The most bytes that a verification with GUMBEL_RULE_COUPLED needs in addition to the draw of its
+ * `rows` nodes; SIZE_MAX if they are more than any memory. max_nodes: of a request, at least 1. */
+size_t gumbel_verification_size_max(int64_t rows, int32_t max_nodes);
+
 #endif

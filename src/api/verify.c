@@ -57,6 +57,18 @@ static void carve_verification(gumbel_cursor *cursor, verify_call *call)
     call->nodes = gumbel_carve_array(cursor, max_nodes, 1, sizeof *call->nodes);
 }
 
+size_t gumbel_verification_size_max(int64_t rows, int32_t max_nodes)
+{
+    float requested;
+    verify_call call = {.draw.with_path = 1,
+                        .v = {.rows = rows,
+                              .draft.max_nodes = max_nodes,
+                              .verified = {.logprobs = &requested, .scores = &requested}}};
+    gumbel_cursor cursor = {NULL, 0};
+    carve_verification(&cursor, &call);
+    return cursor.used;
+}
+
 /* Carves the arrays of REJECTION and BLOCK. */
 static void carve_proposal(gumbel_cursor *cursor, verify_call *call)
 {

@@ -122,4 +122,9 @@ int verified_same(const verified_arrays *wanted, const verified_arrays *found, f
  * prints a message unless it is GUMBEL_OK. */
 gumbel_status cycle_verify(gumbel_device *device, const cycle *req, verified_arrays *into);
 
+/* Whether a verification by GUMBEL_RULE_COUPLED takes at most gumbel_workspace_most() bytes for its
+ * limits; prints both sizes otherwise. */
+int cycle_is_within_limits(const gumbel_device *device, const cycle *c,
+                           const verified_arrays *into);
+
 #endif

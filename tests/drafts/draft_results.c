@@ -167,6 +167,31 @@ int verified_same(const verified_arrays *wanted, const verified_arrays *found, f
     return 1;
 }
 
+int cycle_is_within_limits(const gumbel_device *device, const cycle *c, const verified_arrays *into)
+{
+    const gumbel_head *head = c->of->plan.hidden_size > 0 ? &c->head : NULL;
+    const gumbel_logits *logits = head ? NULL : &c->logits;
+    const gumbel_limits limits = {.struct_size = sizeof limits,
+                                  .batch = head ? head->hidden.rows : logits->logits.rows,
+                                  .vocab_size = head ? head->weight.rows : logits->logits.cols,
+                                  .hidden_size = head ? head->hidden.cols : 0,
+                                  .requests = 1,
+                                  .screens = head && head->screen.data,
+                                  .max_nodes = c->draft.max_nodes};
+    gumbel_error error = {"", ""};
+    size_t bytes = 0, most = 0;
+    gumbel_status status = gumbel_verify_workspace_size(device, head, logits, &c->sampling,
+                                                        &c->draft, &into->to, &bytes, &error);
+    if (status == GUMBEL_OK)
+        status = gumbel_workspace_most(device, &limits, &most, &error);
+    if (status != GUMBEL_OK)
+        return report_call("a workspace size", status, &error) == GUMBEL_OK;
+    if (bytes > most)
+        fprintf(stderr, "a verification takes %zu bytes, and gumbel_workspace_most() is %zu\n",
+                bytes, most);
+    return bytes <= most;
+}
+
 gumbel_status cycle_verify(gumbel_device *device, const cycle *c, verified_arrays *into)
 {
     int fused = c->of->plan.hidden_size > 0;

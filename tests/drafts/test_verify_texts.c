@@ -31,6 +31,7 @@ static void verified_texts_match_step_by_step_decoding(void **state)
             cycle *req = cycle_make(of, progress, &random);
             verified_arrays *found =
                 verified_make(plan.requests, req->max_nodes, plan.requests + 3);
+            assert_true(cycle_is_within_limits(*state, req, found));
             assert_int_equal(cycle_verify(*state, req, found), GUMBEL_OK);
             if (!cycle_agrees(req, progress, found, 0))
                 fail_msg("plan %d, cycle %d", index, turn);

@@ -4,6 +4,8 @@
  * problems, strings and versions.
  */
 #define _POSIX_C_SOURCE 200809L
+#include "gumbel/drafts.h"
+
 #include "fixtures.h"
 #include "outcome.h"
 
@@ -263,6 +265,23 @@ static void workspace_size_and_most(void **state)
                      GUMBEL_ERROR_ARGUMENT);
 }
 
+static void limits_cover_verifications(void **state)
+{
+    size_t bytes = 0;
+    gumbel_error error = {"", ""};
+    for (int32_t nodes = -1; nodes <= GUMBEL_NODES_MAX + 1; nodes += GUMBEL_NODES_MAX + 2) {
+        const gumbel_limits wrong = {.struct_size = sizeof wrong, .batch = 1, .max_nodes = nodes};
+        assert_int_equal(gumbel_workspace_most(*state, &wrong, &bytes, &error),
+                         GUMBEL_ERROR_ARGUMENT);
+        assert_string_equal(error.field, "limits.max_nodes");
+    }
+    const gumbel_limits huge = {
+        .struct_size = sizeof huge, .batch = INT64_C(1) << 40, .max_nodes = GUMBEL_NODES_MAX};
+    gumbel_status status = gumbel_workspace_most(*state, &huge, &bytes, &error);
+    assert_true(status == GUMBEL_OK ? bytes > (size_t)1 << 50
+                                    : strcmp(error.field, "limits.batch") == 0);
+}
+
 /* ----------------------------------------------------------------------- trivial problems ---- */
 
 static void empty_batch_succeeds(void **state)
@@ -464,6 +483,7 @@ int main(void)
         cmocka_unit_test(explanations_reject_invalid_values),
         cmocka_unit_test(rung_option_requires_cuda),
         cmocka_unit_test(workspace_sizes_match_the_header_formula),
+        cmocka_unit_test(limits_cover_verifications),
         cmocka_unit_test(empty_batch_succeeds),
         cmocka_unit_test(single_token_vocabulary),
         cmocka_unit_test(noise_errors_name_the_field),

@@ -100,9 +100,9 @@ template <class Policy> class basic_device
     {
         error failure;
         std::size_t bytes = 0;
-        const gumbel_limits to = {
-            sizeof to,        most.batch,    most.vocab_size, most.hidden_size,
-            most.num_samples, most.requests, most.screens,    0};
+        const gumbel_limits to = {sizeof to,        most.batch,       most.vocab_size,
+                                  most.hidden_size, most.num_samples, most.requests,
+                                  most.screens,     most.max_nodes};
         failure.set(gumbel_workspace_most(device_, &to, &bytes, failure.strings()));
         return Policy::template give<std::size_t>(failure, std::move(bytes));
     }

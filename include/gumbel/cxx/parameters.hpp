@@ -161,6 +161,7 @@ struct limits {
     std::int32_t num_samples = 1;
     bool requests = false;
     bool screens = false;
+    std::int32_t max_nodes = 0;
 };
 
 /* ------------------------------------------------------------------------------ results ---- */

@@ -206,7 +206,7 @@ impl Device {
             num_samples: to_i32("limits.num_samples", limits.num_samples)?,
             requests: limits.requests as i32,
             screens: 0,
-            reserved: 0,
+            max_nodes: to_i32("limits.max_nodes", limits.max_nodes)?,
         };
         let mut bytes = 0;
         // SAFETY: the struct is whole.

@@ -222,7 +222,7 @@ c_structs! {
         num_samples: i32,
         requests: i32,
         screens: i32,
-        reserved: i32,
+        max_nodes: i32,
     }
     gumbel_step, 88 {
         struct_size: usize,

@@ -288,6 +288,11 @@ pub struct Limits {
     pub num_samples: usize,
     /// Whether calls have transforms, truncation or row outputs.
     pub requests: bool,
+    /// Largest number of nodes of a request whose drafts are verified by [`Rule::Coupled`], 0 if
+    /// none are; B counts nodes.
+    ///
+    /// [`Rule::Coupled`]: crate::Rule::Coupled
+    pub max_nodes: usize,
 }
 
 /// Results of a draw. `tokens` is required; outputs whose view is empty are not computed.

@@ -102,7 +102,7 @@ class Limits(Sized):
         ("num_samples", c_int32),
         ("requests", c_int32),
         ("screens", c_int32),
-        ("reserved", c_int32),
+        ("max_nodes", c_int32),
     ]
 
 

@@ -14,10 +14,7 @@ from typing import Any, Callable, Optional
 import torch
 
 from .. import _abi
-from .._calls.drafts import read_draft
-from .._calls.library_call import read_logit_options, read_logits
 from .._inputs.arrays import TorchArrays
-from .._inputs.history import History
 from .counts import logger
 from .drawer import Drawer
 from .support import is_served
@@ -28,42 +25,16 @@ RESERVED_ON = ("cuda",)  # types of devices; on others the workspace grows as ne
 def _max_workspace(runner: Any, arrays: TorchArrays) -> int:
     """Size in bytes of the largest workspace of a step of this runner."""
     model, drafts = runner.model_config, runner.vllm_config.speculative_config
-    nodes = 1 + (drafts.num_speculative_tokens if drafts else 0)
+    nodes = 1 + drafts.num_speculative_tokens if drafts else 0
     limits = _abi.Limits(
-        batch=runner.max_num_reqs * nodes,
+        batch=runner.max_num_reqs * max(nodes, 1),
         vocab_size=model.get_vocab_size(),
         hidden_size=model.get_hidden_size(),
         requests=1,
+        max_nodes=nodes,
     )
     size, error = ctypes.c_size_t(), _abi.Error()
     status = _abi.lib.gumbel_workspace_most(arrays.device, limits, size, error)
-    _abi.check_status(status, error)
-    if nodes == 1:
-        return size.value
-    return size.value + _verification_size(arrays, runner.max_num_reqs, nodes)
-
-
-def _verification_size(arrays: TorchArrays, requests: int, nodes: int) -> int:
-    """Size in bytes, at most, of what a verification carves before the workspace of its draw.
-
-    gumbel_workspace_most() covers the draw alone. The rest does not depend on the vocabulary, so
-    that the whole workspace with a vocabulary of one token is an upper bound.
-    """
-    rows, device = requests * nodes, arrays.place
-    logits = torch.empty(rows, 1, device=device)
-    # Penalties make a verification keep the drafts before each row.
-    history = History(requests, 1, like=logits)
-    common = {"history": history, "presence_penalty": 1.0, "seed": 0}
-    options = read_logit_options(1.0, 0.0, None)
-    source, request = read_logits(logits, options, common, batch=requests)
-    tokens = torch.empty(rows, dtype=torch.int32, device=device)
-    offsets = torch.empty(requests + 1, dtype=torch.int32, device=device)
-    draft = read_draft(request, rows, tokens, offsets, nodes, None, None, None, None)
-    to = _abi.Verified(tokens=tokens.data_ptr(), emitted=offsets.data_ptr())
-    size, error = ctypes.c_size_t(), _abi.Error()
-    status = _abi.lib.gumbel_verify_workspace_size(
-        arrays.device, *source, request.sampling, draft.struct, to, size, error
-    )
     _abi.check_status(status, error)
     return size.value
 
