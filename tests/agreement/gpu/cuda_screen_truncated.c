@@ -292,9 +292,9 @@ void screen_truncated_small(void)
 /* Fallback rows, candidate lists of few tokens, equal rows of weights, a shard, a NaN. */
 void screen_truncated_odd(void)
 {
-    static const char *const names[] = {"short lists", "ties",      "a shard",
-                                        "a NaN",       "any top-k", "zeros"};
-    for (int i = 0; i < 12; i++) {
+    static const char *const names[] = {"short lists", "ties",  "a shard",    "a NaN",
+                                        "any top-k",   "zeros", "min_p alone"};
+    for (int i = 0; i < 14; i++) {
         const int odd = i / 2;
         generated_head generated =
             generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 30000, 256, ROWS, 9);
@@ -323,6 +323,14 @@ void screen_truncated_odd(void)
         if (odd == 4) {
             static const int32_t all[] = {50, 0, 65, 30000, 1000};
             gpu_put(rules.top_k + 1, all, sizeof all);
+        }
+        if (odd == 6) { /* more tokens are kept than outputs list as the most likely ones */
+            static const int32_t none[ROWS];
+            float min_p[ROWS];
+            for (int b = 0; b < ROWS; b++)
+                min_p[b] = 0.05f;
+            gpu_put(rules.top_k, none, sizeof none);
+            gpu_put(rules.min_p, min_p, sizeof min_p);
         }
         compare_calls(&h, &rules, 9, 1, 24, names[odd]);
         compare_calls(&h, &rules, 3, 2, 24, names[odd]);

@@ -67,8 +67,8 @@ void spoil(problem *generated, uint64_t *random)
 }
 
 /* Truncates to numbers of tokens for which the first wave of tiles usually gives a threshold. */
-void make_truncation(const problem_plan &plan, int wave, row_truncation *generated,
-                     uint64_t *random)
+void make_truncation(const problem_plan &plan, int wave, bool min_p_alone,
+                     row_truncation *generated, uint64_t *random)
 {
     const int64_t words = (plan.first_token + plan.vocab + 31) / 32;
     const uint32_t most = one_in(random, 8) ? 90 : (uint32_t)wave;
@@ -82,11 +82,16 @@ void make_truncation(const problem_plan &plan, int wave, row_truncation *generat
                                                      : 0.01f * (float)random_below(random, 30));
         generated->suits &= !odd && generated->top_k.back() <= wave;
     }
+    if (min_p_alone) { /* more tokens are kept than outputs list as the most likely ones */
+        generated->top_k.assign((size_t)plan.batch, 0);
+        generated->min_p.assign((size_t)plan.batch, 0.05f);
+        generated->suits = false;
+    }
     generated->cut.struct_size = sizeof generated->cut;
     generated->cut.top_k = {generated->top_k.data(), 0};
     if (!one_in(random, 3))
         generated->cut.top_p = {generated->top_p.data(), 0};
-    if (one_in(random, 2))
+    if (one_in(random, 2) || min_p_alone)
         generated->cut.min_p = {generated->min_p.data(), 0};
     generated->cut.order = (gumbel_order)random_below(random, REQUEST_ORDERS);
     if (generated->cut.order == GUMBEL_ORDER_JOINT ||
@@ -162,10 +167,11 @@ bool passes(int index, gumbel_device *cpu, counts *all)
         spoil(generated, &random);
     const int ctas = 2 + (int)random_below(&random, 5);
     row_truncation cuts = {};
+    const bool min_p_alone = index % 12 == 7;
     const int64_t tokens =
         plan.vocab_size ? std::min(plan.vocab, plan.vocab_size - plan.first_token) : plan.vocab;
     const int first = (int)std::min<int64_t>(ctas, (tokens + 127) / 128);
-    make_truncation(plan, first - first / 8, &cuts, &random);
+    make_truncation(plan, first - first / 8, min_p_alone, &cuts, &random);
     snprintf(what, sizeof what, "problem %d, %d CTAs%s%s%s: %s", index, ctas,
              is_short ? ", short lists" : "", is_tied ? ", ties" : "",
              cuts.mask.empty() ? "" : ", masked", problem_describe(&plan));
@@ -190,7 +196,7 @@ bool passes(int index, gumbel_device *cpu, counts *all)
     bool good = draw_logits(cpu, &stored, &sampling, host) == GUMBEL_OK;
     outcome_poison(ours);
     gumbel_output output = choose_outputs(ours, &random);
-    if (one_in(&random, 2)) {
+    if (one_in(&random, 2) && !min_p_alone) {
         output.num_top = 0;
         output.top_ids = NULL;
         output.top_logprobs = NULL;

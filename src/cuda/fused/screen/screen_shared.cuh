@@ -141,11 +141,12 @@ template <int n> struct screen_shared {
         }
     }
 
-    /* The number of leading tokens that determine a row's outputs; 0 if there are too many. */
+    /* The number of leading tokens that determine a row's outputs; 0 if there are too many, or if a
+     * min_p without a top_k keeps any number. */
     static __device__ __noinline__ int rank_of(const cuda_params &p, int row)
     {
-        const int rank = row_bound_of(p, row).rank;
-        return rank <= CUDA_SCREEN_RANK_MAX ? rank : 0;
+        const row_bound bound = row_bound_of(p, row);
+        return bound.top_rank == 0 && bound.rank <= CUDA_SCREEN_RANK_MAX ? bound.rank : 0;
     }
 
     /* The best lower bound of row i; -inf: none. */
