@@ -85,6 +85,18 @@ enum {
     CUDA_TRUNCATED_RANK
 };
 
+/* The counter of scored tokens counts those of the first pass in its low 16 bits, and those of the
+ * second pass above: the second pass, while it counts, reads the scores of the first pass alone. */
+#define CUDA_SCREEN_SECOND_PASS (1u << 16)
+GUMBEL_INLINE uint32_t cuda_count_first_scored(uint32_t counter)
+{
+    return counter % CUDA_SCREEN_SECOND_PASS;
+}
+GUMBEL_INLINE uint32_t cuda_count_scored(uint32_t counter)
+{
+    return counter % CUDA_SCREEN_SECOND_PASS + counter / CUDA_SCREEN_SECOND_PASS;
+}
+
 /* Shared memory of a CTA in addition to the ring of tiles; maximum stages of the ring. */
 #define CUDA_SCREEN_SIDE_BYTES (25 * 1024)
 #define CUDA_SCREEN_STAGES_MAX 12

@@ -192,7 +192,8 @@ static void count_call(const gumbel_head *head, const truncated_call *call, cons
     fallback_calls += state.again != 0;
     for (int64_t b = 0; b < batch && !state.again; b++, rows_listed++)
         listed += (int64_t)(uint32_t)words[b * CUDA_THRESHOLD_WORDS + CUDA_TRUNCATED_COUNTS],
-            scored += (int64_t)(words[b * CUDA_THRESHOLD_WORDS + CUDA_TRUNCATED_COUNTS] >> 32);
+            scored += (int64_t)cuda_count_scored(
+                (uint32_t)(words[b * CUDA_THRESHOLD_WORDS + CUDA_TRUNCATED_COUNTS] >> 32));
 }
 
 static int compare_draws(const gumbel_head *head, const truncated_call *call, output_pair *pair,

@@ -401,9 +401,10 @@ bool emulate_truncated_screen(const cuda_params &call, cuda_truncated_params *ro
     const cuda_screen_params &s = launch.params;
     find_candidates(launch, arrays, call, ctas, random, what);
     launch.params.second_pass = 1;
+    /* CTAs that run at the same time read the scores of the first pass while others add to them. */
     run_ctas(score_body, &launch,
-             {CUDA_SCREEN_GROUPS + ctas, 1, CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES,
-              memories},
+             {(CUDA_SCREEN_GROUPS + ctas) / 4 * 4, 4, CUDA_SCREEN_SCORE_THREADS,
+              CUDA_SCREEN_SCORE_BYTES, memories},
              random, what);
     std::vector<int32_t> fallback((size_t)batch, 7);
     const cuda_screen_rows found = {*rows,    s.state,        s.exact, s.call.row_thresholds,
@@ -420,7 +421,7 @@ bool emulate_truncated_screen(const cuda_params &call, cuda_truncated_params *ro
     bool any_fallback = false;
     for (int64_t b = 0; b < batch; b++) {
         const bool is_fallback = fallback[(size_t)b];
-        *listed += is_fallback ? 0 : *scored_of_row(s, (int)b);
+        *listed += is_fallback ? 0 : cuda_count_scored(*scored_of_row(s, (int)b));
         any_fallback |= is_fallback;
         if ((again && !is_fallback) ||
             rows->row_states[b] != (is_fallback ? CUDA_ROW_FALLBACK_AFTER : CUDA_ROW_SERVED))

@@ -54,7 +54,10 @@ struct row_tokens {
         for (int i = 0; i < kEach; i++)
             tokens[i] = __ldcg((const uint2 *)(exact + i * kThreads));
     }
-    __device__ __forceinline__ uint32_t scored_count() const { return (uint32_t)(counts >> 32); }
+    __device__ __forceinline__ uint32_t scored_count() const
+    {
+        return cuda_count_scored((uint32_t)(counts >> 32));
+    }
 };
 
 /* Appends the tokens that may be kept to the list, and returns whether one is infinite; for all

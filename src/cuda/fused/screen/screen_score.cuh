@@ -46,6 +46,8 @@ struct score_shared {
 };
 static_assert((64 - kScoreRows) * 128 <= kGroup * 2 * CUDA_SCREEN_SEGMENT,
               "a wgmma of 64 rows stays inside the ring");
+static_assert(CUDA_SCREEN_INTERVALS(GUMBEL_SCREEN_LIST_MAX) < CUDA_SCREEN_SECOND_PASS,
+              "a pass counts in 16 bits");
 static_assert(sizeof(score_shared) <= CUDA_SCREEN_SCORE_SIDE_BYTES, "the launch has this size");
 
 template <bool half, class call> class screen_scorer
@@ -117,7 +119,8 @@ template <bool half, class call> class screen_scorer
         const bool is_first = lower >= shared.thresholds[column];
         if (s.second_pass ? is_first || upper < shared.min_logits[column] : !is_first)
             return;
-        const uint32_t place = atomicAdd(scored_of_row(s, row), 1u);
+        const uint32_t one = s.second_pass ? CUDA_SCREEN_SECOND_PASS : 1u;
+        const uint32_t place = cuda_count_scored(atomicAdd(scored_of_row(s, row), one));
         if (place < CUDA_SCREEN_EXACT_MAX) /* otherwise the row is a fallback row */
             shared.queue[atomicAdd(&shared.queued, 1)] = {0.0f, raw.z, (uint32_t)row, place};
     }
@@ -337,7 +340,8 @@ __device__ __forceinline__ void find_min_logits(const call &s, score_shared &sha
         const int row = kGroup * group + i;
         if (row >= s.draws)
             break;
-        const int count = min((int)__ldcg(scored_of_row(s, row)), CUDA_SCREEN_EXACT_MAX);
+        const uint32_t scored = cuda_count_first_scored(__ldcg(scored_of_row(s, row)));
+        const int count = min((int)scored, CUDA_SCREEN_EXACT_MAX);
         const uint32_t rank = (uint32_t)__ldcg(truncation_word(s, row, CUDA_TRUNCATED_RANK));
         uint32_t keys[each], low = 0, high = ~0u;
 #pragma unroll
