@@ -31,6 +31,7 @@ constexpr int kQueue = CUDA_SCREEN_SCORE_THREADS + kScoreRows;
 
 struct score_shared {
     cuda_screen_entry entries[kScoreRows];
+    const uint16_t *weights[kScoreRows]; /* of the entries' tokens */
     int count;
     sm90_draw draws[kGroup];
     const uint16_t *hidden[kGroup]; /* the hidden state of each draw */
@@ -130,7 +131,7 @@ template <bool half, class call> class screen_scorer
     {
         const int count = min(queued, kScoreRows), first = queued - count;
         if (thread < count)
-            shared.entries[thread] = shared.queue[first + thread];
+            set_entry(thread, shared.queue[first + thread]);
         if (thread == 0) {
             shared.count = count;
             shared.queued = first;
@@ -141,6 +142,14 @@ template <bool half, class call> class screen_scorer
         keep_scores(sum);
         __syncthreads(); /* the entries may change */
         return first;
+    }
+
+    __device__ __forceinline__ void set_entry(int at, const cuda_screen_entry &entry) const
+    {
+        const gumbel_problem &q = s.call.problem;
+        shared.entries[at] = entry;
+        shared.weights[at] = (const uint16_t *)q.weight.data +
+                             ((int64_t)entry.token - q.first_token) * q.weight.stride;
     }
 
     __device__ __forceinline__ void write(float logit, const cuda_screen_entry &own) const
@@ -160,39 +169,40 @@ template <bool half, class call> class screen_scorer
                 __ldcg((const uint4 *)&s.entries[group * CUDA_SCREEN_GROUP_CANDIDATES_MAX + at]);
             const cuda_screen_entry own = {__uint_as_float(raw.x), raw.y, raw.z, 0};
             if (!(own.upper < shared.thresholds[own.row % kGroup]))
-                shared.entries[atomicAdd(&shared.count, 1)] = own;
+                set_entry(atomicAdd(&shared.count, 1), own);
         }
         __syncthreads();
     }
 
-    __device__ __forceinline__ const uint16_t *weights_of(uint32_t token) const
+    /* Copies 16 bytes of a row of this thread to their place in a chunk, or clears them. */
+    static __device__ __forceinline__ void copy_unit(unsigned char *chunk, int row,
+                                                     const uint16_t *from, bool is_inside)
     {
-        const gumbel_problem &q = s.call.problem;
-        return (const uint16_t *)q.weight.data + ((int64_t)token - q.first_token) * q.weight.stride;
+        unsigned char *place = chunk + row * 128 + ((threadIdx.x % 8) ^ (row % 8)) * 16;
+        if (is_inside)
+            ptx_copy_async<16>(place, from);
+        else
+            *(uint4 *)place = {0, 0, 0, 0};
     }
 
-    /* Copies a segment of the candidates' weights and of the hidden states. */
+    /* Copies a segment of the candidates' weights and of the hidden states. Each thread copies the
+     * same columns of every second row. */
     __device__ __forceinline__ void copy(int segment) const
     {
-        const gumbel_problem &q = s.call.problem;
+        constexpr int turn = CUDA_SCREEN_SCORE_THREADS / kUnits;
+        const int unit = thread % kUnits, chunk = unit / 8;
+        const int64_t column = (int64_t)segment * CUDA_SCREEN_SEGMENT + 8 * unit;
+        const bool is_inside = column < s.call.problem.hidden_size;
         unsigned char *to = stages + segment % CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES;
-        const int64_t column = (int64_t)segment * CUDA_SCREEN_SEGMENT;
-        const int hidden = min(kGroup, s.draws - kGroup * group);
-        const int rows = shared.count + hidden;
-        for (int i = thread; i < rows * kUnits && segment < segments;
-             i += CUDA_SCREEN_SCORE_THREADS) {
-            const int unit = i % kUnits, r = i / kUnits, chunk = unit / 8;
-            const bool is_weight = r < shared.count;
-            const int row = is_weight ? r : r - shared.count;
-            const uint16_t *from =
-                is_weight ? weights_of(shared.entries[row].token) : shared.hidden[row];
-            unsigned char *place =
-                to + (is_weight ? chunk * kScoreRows * 128 : kWeightBytes + chunk * kGroup * 128) +
-                row * 128 + ((unit % 8) ^ (row % 8)) * 16;
-            if (column + 8 * unit < q.hidden_size)
-                ptx_copy_async<16>(place, from + column + 8 * unit);
-            else
-                *(uint4 *)place = {0, 0, 0, 0};
+        if (segment < segments) {
+#pragma unroll 4
+            for (int row = thread / kUnits; row < shared.count; row += turn)
+                copy_unit(to + chunk * kScoreRows * 128, row, shared.weights[row] + column,
+                          is_inside);
+            const int hidden = min(kGroup, s.draws - kGroup * group);
+            for (int row = thread / kUnits; row < hidden; row += turn)
+                copy_unit(to + kWeightBytes + chunk * kGroup * 128, row,
+                          shared.hidden[row] + column, is_inside);
         }
         ptx_copy_async_commit();
     }
