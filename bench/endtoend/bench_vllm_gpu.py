@@ -7,6 +7,7 @@ output token is the wall time of a run of N tokens minus that of 1 token, over N
 all rounds, with p10..p90. Options add measurements, and --no-times leaves out these times:
 
   --check           compares texts: alone, in batches, sent twice, with the plug-in and without
+  --drafts          with --check: also compares the plug-in's texts with and without n-gram drafts
   --profile K:N     kernel time of a step, of N requests of kind K
   --host            host time of the LM head and the sampler in each step
   --memory STEPS    memory while batches change
@@ -28,6 +29,7 @@ from report import machine, write_json
 from spread import in_turns
 from vllm_engines import (
     ALL_REDUCE,
+    NGRAM_DRAFTS,
     Engine,
     EngineError,
     limits_all_reduce,
@@ -48,7 +50,7 @@ from vllm_points import (
 )
 from vllm_requests import KINDS, MEASURED, PROMPT_TOKENS
 from vllm_texts import TOKENS as CHECKED_TOKENS
-from vllm_texts import check_engine, compare_engines, find_faults, format_texts
+from vllm_texts import check_engine, compare_drafts, compare_engines, find_faults, format_texts
 
 RUNNERS, ENGINES = ["V2", "V1"], ["stock", "plugin"]
 REQUESTS = [1, 8, 32, 64, 128, 256]
@@ -106,17 +108,20 @@ class Bench:
         """Starts all engines together; engines that fail are reported and dropped."""
         options, root = self.options, pathlib.Path(self.options.cache)
         folder = self.write_model(root)
-        count = len(options.runner) * len(options.engine)
+        kinds = [*options.engine, *(["drafts"] if options.drafts else [])]
+        count = len(options.runner) * len(kinds)
         llm = make_llm_arguments(options, self.shape, folder, count, PROMPT_TOKENS + options.tokens)
         deviation = None if options.tiny else LOGIT_DEVIATION
         worker_options = {"llm": llm, "vocab": self.shape.vocab, "logit_deviation": deviation}
         for runner in options.runner:
-            for kind in options.engine:
+            for kind in kinds:
                 engine_folder = root / f"{runner}-{kind}"
                 engine_folder.mkdir(exist_ok=True)
-                variables = make_variables(options, runner, kind == "plugin", engine_folder)
+                variables = make_variables(options, runner, kind != "stock", engine_folder)
+                drafts = {"speculative_config": NGRAM_DRAFTS} if kind == "drafts" else {}
+                given = {**worker_options, "llm": {**llm, **drafts}}
                 log = engine_folder / "log.txt"
-                self.engines.append(Engine(runner, kind, worker_options, variables, log))
+                self.engines.append(Engine(runner, kind, given, variables, log))
         name = f"{options.model}, {options.dtype}, tensor_parallel {options.tp}"
         described = {key: llm[key] for key in llm if key != "model"}
         if limits_all_reduce(options):
@@ -191,11 +196,14 @@ class Bench:
         for runner in self.options.runner:
             for request, requests in places:
                 place = self.place(runner=runner, request=request, requests=requests)
-                engines = {e.kind: e for e in self.engines if e.runner == runner}
+                engines = self.engines_of(runner, ENGINES)
                 if self.seconds_left() < MEASURE_SECONDS_MIN:
                     self.skip(name, place, NO_TIME)
                 elif engines:
                     yield place, engines
+
+    def engines_of(self, runner, kinds):
+        return {e.kind: e for e in self.engines if e.runner == runner and e.kind in kinds}
 
     def measure(self, name, places, measure, text):
         for place, engines in self.points(name, places):
@@ -276,11 +284,15 @@ class Bench:
 
     def check_texts(self):
         for runner in self.options.runner:
-            engines = {e.kind: e for e in self.engines if e.runner == runner}
-            checks = [(kind, check_engine(self.writer(e))) for kind, e in engines.items()]
-            if len(engines) == 2:
-                both = (self.writer(engines[kind]) for kind in ENGINES)
-                checks.append(("plugin and stock", compare_engines(*both)))
+            engines = self.engines_of(runner, (*ENGINES, "drafts"))
+            writers = {kind: self.writer(engine) for kind, engine in engines.items()}
+            checks = [(kind, check_engine(write)) for kind, write in writers.items()]
+            if writers.keys() >= {"stock", "plugin"}:
+                both = compare_engines(writers["stock"], writers["plugin"])
+                checks.append(("plugin and stock", both))
+            if writers.keys() >= {"plugin", "drafts"}:
+                both = compare_drafts(writers["plugin"], writers["drafts"])
+                checks.append(("plugin and drafts", both))
             for engine, found in checks:
                 place = self.place(runner=runner, engine=engine)
                 try:
@@ -367,6 +379,7 @@ def parse(arguments=None):
         help="kernel time of a step; may be repeated")
     add("--memory", type=int, default=0, metavar="STEPS", help="memory while batches change")
     add("--check", action="store_true", help="compare texts; exit 1 if they differ in float32")
+    add("--drafts", action="store_true", help="with --check: also texts with n-gram drafts")
     add("--gpu-memory-utilization", type=float, help="of each engine (0.88 over their number)")
     add("--kv-gib", type=float, help="KV cache of each engine (enough for all requests)")
     add("--max-model-len", type=int, default=1024)
@@ -378,6 +391,8 @@ def parse(arguments=None):
     options = parser.parse_args(arguments)
     if options.tokens < 2 or options.rounds < 1 or options.tp < 1:
         parser.error("--tokens must be at least 2, --rounds and --tp at least 1")
+    if options.drafts and not (options.check and "plugin" in options.engine):
+        parser.error("--drafts requires --check and the engine plugin")
     if PROMPT_TOKENS + options.tokens > options.max_model_len:
         parser.error(f"a text has {PROMPT_TOKENS} + --tokens tokens, more than --max-model-len")
     numbers = [*options.requests, *(requests for _, requests in options.profile)]

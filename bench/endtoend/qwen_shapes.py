@@ -57,10 +57,12 @@ class Shape:
 SHAPES = {
     "Qwen3-1.7B": Shape(2048, 28, 6144, 16, 8, tied_embedding=True),
     "Qwen3-8B": Shape(4096, 36, 12288, 32, 8, tied_embedding=False),
+    "Qwen3-32B": Shape(5120, 64, 25600, 64, 8, tied_embedding=False),
 }
 TINY = {
     "Qwen3-1.7B": Shape(64, 2, 128, 2, 1, tied_embedding=True, vocab=512, head_size=32),
     "Qwen3-8B": Shape(64, 2, 128, 2, 1, tied_embedding=False, vocab=512, head_size=32),
+    "Qwen3-32B": Shape(96, 2, 192, 4, 2, tied_embedding=False, vocab=512, head_size=32),
 }
 
 

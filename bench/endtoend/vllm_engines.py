@@ -14,6 +14,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 WORKER = HERE / "vllm_worker.py"
 CAPTURED = [1, 2, 4, 8, 16, 32, 64, 128, 256]  # batch sizes with a CUDA graph
 LAST_LINES = 15  # of a log that are printed if its engine fails
+NGRAM_DRAFTS = {
+    "method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 3,
+}
 
 # Without --flashinfer-all-reduce ranks use vLLM's own all-reduce kernel and NCCL. FlashInfer
 # compiles its kernels when they are first used; they and symmetric memory use NVLink multicast.
@@ -135,8 +138,8 @@ class Engine:
     def wait_for_start(self, seconds):
         """Wait until the engine has started; the plug-in must be there exactly if requested."""
         self.about = self._result(seconds)
-        if self.about["plugin"] != (self.kind == "plugin"):
-            raise EngineError("the plug-in is " + ("missing" if self.kind == "plugin" else "there"))
+        if self.about["plugin"] != (self.kind != "stock"):
+            raise EngineError("the plug-in is " + ("there" if self.kind == "stock" else "missing"))
         self._started = True
 
     def run(self, command, limit, **arguments):

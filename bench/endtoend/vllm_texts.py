@@ -68,12 +68,19 @@ def compare_engines(write_stock, write_plugin):
                        "shared": shared}
 
 
+def compare_drafts(write_plugin, write_drafts):
+    """Yields (kind, comparison) of the plug-in's texts with n-gram drafts and without."""
+    for kind in KINDS:
+        plugin, drafts = (write(kind, range(8))["ids"] for write in (write_plugin, write_drafts))
+        yield kind, {"with_drafts": compare(plugin, drafts)}
+
+
 def find_faults(point):
     """Why the texts of a point are wrong in float32; an empty list if they are right."""
     if point["engine"] == "stock":
         return []
     found = point["found"]
-    if point["engine"] == "plugin":
+    if point["engine"] != "plugin and stock":
         return [f"{name}: {each['equal']} of {each['of']} texts are equal"
                 for name, each in found.items() if each["equal"] < each["of"]]
     if found.get("largest_difference", 0) > TOLERANCE:
@@ -83,7 +90,8 @@ def find_faults(point):
 
 
 def format_texts(point):
-    named = point["found"] if "twice" in point["found"] else {"": point["found"]}
+    single = {"equal", "largest_difference"} & point["found"].keys()
+    named = {"": point["found"]} if single else point["found"]
     cells = []
     for name, each in named.items():
         if "equal" in each:

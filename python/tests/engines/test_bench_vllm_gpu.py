@@ -13,10 +13,12 @@ import json, os, sys, time
 
 plugin = os.environ.get("VLLM_PLUGINS") != ""
 fault = os.environ.get("BENCH_FAULT", "")
+drafts = "speculative_config" in json.loads(sys.argv[1])["llm"]
+wrong = (fault == "text" and plugin) or (fault == "drafts" and drafts)
 steps = 0
 
 def text(kind, row, tokens):
-    return [row + (plugin and fault == "text" and at == 7 and row == 3) for at in range(tokens)]
+    return [row + (wrong and at == 7 and row == 3) for at in range(tokens)]
 
 def write(kind, requests, tokens, host=False):
     global steps
@@ -133,6 +135,17 @@ def test_texts_that_differ_are_a_fault_in_float32(run):
     assert point["found"]["equal"] == 7 and point["found"]["common"][3] == 7
 
 
+def test_texts_with_drafts_are_compared_with_those_without(run):
+    options = ["--no-times", "--check", "--drafts", "--runner", "V1", "--dtype", "float32"]
+    code, found, out = run(*options)
+    assert code == 0 and "V1 plugin and drafts, seeds: with_drafts 8 of 8 equal" in out
+    assert [p["engine"] for p in found["texts"]].count("drafts") == 3
+    code, _, out = run(*options, fault="drafts")
+    assert code == 1 and "fault: V1 greedy: with_drafts: 7 of 8 texts are equal" in out
+    _, found, _ = run("--kind", "greedy", "--requests", "1", *options[1:])
+    assert found["vllm"][0]["stock"] and "drafts" not in found["vllm"][0]
+
+
 @pytest.mark.parametrize("fault", ["ends", "raises"])
 def test_an_engine_that_fails_is_left_out(run, fault):
     options = ["--kind", "greedy,top_p,min_p", "--requests", "1", "--runner", "V2"]
@@ -175,7 +188,8 @@ def test_measurements_without_time_are_named(run):
 
 @pytest.mark.parametrize("options", [
     ["--profile", "greedy"], ["--profile", "other:8"], ["--kind", "other"], ["--requests", "0"],
-    ["--tokens", "1"], ["--tokens", "2000"], ["--runner", "V3"], ["--llm", "{"],
+    ["--tokens", "1"], ["--tokens", "2000"], ["--runner", "V3"], ["--llm", "{"], ["--drafts"],
+    ["--check", "--drafts", "--engine", "stock"],
 ])
 def test_wrong_options_are_errors(run, options):
     with pytest.raises(SystemExit) as error:
