@@ -263,7 +263,7 @@ class Bench:
 
     def measure_memory(self):
         """Measures one engine at a time, as the others must not change the memory of the GPU."""
-        for engine in list(self.engines):
+        for engine in [each for each in self.engines if each.kind in ENGINES]:
             place = self.place(
                 runner=engine.runner, engine=engine.kind, requests=self.options.requests_max
             )

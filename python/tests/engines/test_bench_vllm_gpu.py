@@ -142,7 +142,8 @@ def test_texts_with_drafts_are_compared_with_those_without(run):
     assert [p["engine"] for p in found["texts"]].count("drafts") == 3
     code, _, out = run(*options, fault="drafts")
     assert code == 1 and "fault: V1 greedy: with_drafts: 7 of 8 texts are equal" in out
-    _, found, _ = run("--kind", "greedy", "--requests", "1", *options[1:])
+    _, found, _ = run("--kind", "greedy", "--requests", "1", "--memory", "20", *options[1:])
+    assert [p["engine"] for p in found["memory"]] == ["stock", "plugin"]
     assert found["vllm"][0]["stock"] and "drafts" not in found["vllm"][0]
 
 
