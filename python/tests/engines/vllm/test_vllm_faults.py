@@ -115,6 +115,35 @@ def test_future_outputs_name_failed_requests_and_are_freed_when_read(monkeypatch
     assert getattr(Future().get_output(), faults._FAILED, None) is None
 
 
+def test_steps_in_flight_have_pinned_memory_of_their_own(monkeypatch):
+    from gumbel._vllm import faults
+
+    class OnGpu(torch.Tensor):
+        is_cpu = False
+
+    class HostCopy:
+        def __init__(self, device, capacity):
+            self.device, self.memory = device, torch.full((capacity,), 7, dtype=torch.int32)
+            self.event = types.SimpleNamespace(record=lambda: None, synchronize=lambda: None)
+
+    def note(*statuses):
+        return faults._Statuses(torch.tensor(statuses, dtype=torch.int32).as_subclass(OnGpu))
+
+    monkeypatch.setattr(faults, "_HostCopy", HostCopy)
+    monkeypatch.setattr(faults, "_unused", [])
+    first, second = note(0, 1, 2), note(3)
+    memory = first._copy.memory
+    assert second._copy.memory is not memory
+    assert first.read() == first.read() == [0, 1, 2] and len(faults._unused) == 1
+    third = note(4, 0, 0, 5)
+    assert third._copy.memory is memory
+    assert second.read() == [3] and third.read() == [4, 0, 0, 5]
+    assert note(*range(9)).read() == list(range(9))
+    dropped = note(1)
+    del dropped
+    assert note(6).read() == [6]
+
+
 def test_log_lines_are_counted_and_few(monkeypatch):
     from gumbel import _statuses
 
