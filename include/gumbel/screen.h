@@ -42,10 +42,11 @@
  *   dtypes       any                               bfloat16 or float16
  *   draws        greedy, seeded, samples,          greedy, seeded, samples; given noise only with
  *                given noise                       truncation
- *   transforms   all                               mask and allowed
+ *   transforms   all                               mask and allowed; with truncation and a scale of
+ *                                                  1 also penalties of a history
  *   head         scale, soft-cap, bias, shards     positive scale; shards with a first_token that
  *                drawn alone                       is a multiple of 64
- *   truncation   min_p, top_k, top_p, any order    top_k alone, or with min_p and with top_p of its
+ *   truncation   min_p, top_k, top_p, any order    top_k or min_p or both, and top_p of their
  *                                                  survivors, in any such order
  *   outputs      tokens, scores, status            tokens, scores, status; with truncation also
  *                                                  log-probabilities, ranks, kept and top_ids
@@ -62,8 +63,9 @@
  *
  * Fallback rows. On a CPU a row takes the full pass if it has too many candidates, if the bounds do
  * not determine its truncation, or if its logits are not finite. On CUDA one such row, or a
- * truncated row that may keep more tokens than the kernel holds (top_k above 64, or disabled),
- * makes the whole call take the full pass. The host does not wait, so gumbel_explain() cannot
+ * truncated row that may keep more tokens than the kernel holds (top_k above 100; top_k and min_p
+ * disabled; more than 512 tokens within min_p), or whose penalties raise logits, makes the whole
+ * call take the full pass. The host does not wait, so gumbel_explain() cannot
  * report this.
  *
  * Stale weights. The weights must not change while their screen is used. If they change, by an

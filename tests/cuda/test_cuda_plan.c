@@ -199,8 +199,18 @@ static void screens_are_used_where_faster(void **state)
     p.truncation.top_p.data = (float *)something;
     p.truncation.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
     assert_string_equal(serves(&hopper, &p, 0), "hopper cluster");
+    p.truncation.min_p.data = (float *)something;
+    p.truncation.order = GUMBEL_ORDER_MIN_P_TOP_K_TOP_P;
+    assert_string_equal(serves(&hopper, &p, 0), "screen-truncated");
+    p.truncation.min_p.data = NULL;
+    p.truncation.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
     p.truncation.top_k.data = (int32_t *)something;
     assert_string_equal(serves(&hopper, &p, 0), "screen-truncated");
+    p.features |= GUMBEL_FEATURE_PENALTIES;
+    assert_string_equal(serves(&hopper, &p, 0), "hopper cluster"); /* of lists */
+    p.history.prompt = p.history.output = (uint32_t *)something;
+    assert_string_equal(serves(&hopper, &p, 0), "screen-truncated");
+    p.features &= ~(uint32_t)GUMBEL_FEATURE_PENALTIES;
     p.truncation.order = GUMBEL_ORDER_JOINT;
     assert_string_equal(serves(&hopper, &p, 0), "hopper cluster");
     p.truncation.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
@@ -265,7 +275,7 @@ static void screen_limits_are_explained(void **state)
     p.screen = something;
     p.truncation.top_p.data = (float *)something;
     assert_explained(&hopper, &p, "not screen: does not support truncation, top_p\n");
-    assert_explained(&hopper, &p, "not screen-truncated: supports only calls with top_k\n");
+    assert_explained(&hopper, &p, "not screen-truncated: supports only calls with min_p, top_k\n");
     p.truncation.top_k.data = (int32_t *)something;
     assert_explained(&hopper, &p,
                      "not screen-truncated: there are more than 64 draws (rows times samples)\n");
@@ -278,6 +288,13 @@ static void screen_limits_are_explained(void **state)
     p.truncation.order = GUMBEL_ORDER_JOINT;
     p.truncation.top_p.data = (float *)something;
     assert_explained(&hopper, &p, "not screen-truncated: does not support joint\n");
+    p = make_problem(8, 4096, GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_PENALTIES);
+    p.screen = something;
+    p.truncation.top_k.data = (int32_t *)something;
+    p.history.prompt = p.history.output = (uint32_t *)something;
+    p.scale = 0.5f;
+    assert_explained(&hopper, &p,
+                     "not screen-truncated: the head has a scale, and the call penalties\n");
 }
 
 static void rungs_can_be_forced(void **state)

@@ -67,6 +67,8 @@ static const char *screen_truncated_refuses(const cuda_device *cuda, const gumbe
     const int is_preferred = (cuda->rungs.preferred & CUDA_SCREEN_RUNGS) != 0;
     if (!is_preferred && p->hidden_size > CUDA_SCREEN_TRUNCATED_HIDDEN_MAX)
         return "truncated rows with a D above 8192 were not measured";
+    if (p->features & GUMBEL_FEATURE_PENALTIES && p->scale != 1.0f)
+        return "the head has a scale, and the call penalties";
     return cluster_refuses(cuda, p, 0);
 }
 
@@ -105,15 +107,15 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
     },
     {
         .rung = {.name = "screen-truncated",
-                 .method = "an int8 copy finds the leading tokens of rows truncated to at most 64",
+                 .method = "an int8 copy finds the leading tokens of rows truncated to at most 100",
                  .kernels = "screen_score.cu, screen_draw.cu, screen_rows.cu, "
                             "fused_fallback_sm90.cu, truncated_cluster.cu",
-                 .supports = GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_RANKS | GUMBEL_FEATURE_KEPT |
-                             GUMBEL_FEATURE_TOP |
+                 .supports = GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_RANKS |
+                             GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_TOP |
                              (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
                              GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
                              GUMBEL_CAPABILITY_SAMPLES,
-                 .requires_any = GUMBEL_CAPABILITY_TOP_K},
+                 .requires_any = GUMBEL_CAPABILITY_TOP_K | GUMBEL_CAPABILITY_MIN_P},
         .refuses = screen_truncated_refuses,
         .carve = cuda_carve_screen_truncated,
         .run = cuda_run_screen_truncated,

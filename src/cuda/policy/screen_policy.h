@@ -55,8 +55,9 @@ static inline int64_t cuda_screen_draws(const gumbel_problem *p)
            (cuda_screen_case_of(p) == CUDA_SCREEN_TRUNCATED ? 1 : p->sampling.num_samples);
 }
 
-/* Maximum number of leading tokens of a row that a draw with a screen finds. */
-#define CUDA_SCREEN_RANK_MAX 64
+/* Maximum number of leading tokens of a row that a draw with a screen finds: no more than the tiles
+ * of the first wave, less those that may be late, on a GPU of 114 multiprocessors. */
+#define CUDA_SCREEN_RANK_MAX 100
 
 /* Widths of the integer product that kernels are compiled for. */
 #define CUDA_SCREEN_WIDTHS 5
@@ -77,12 +78,12 @@ static const int cuda_screen_widths[CUDA_SCREEN_WIDTHS] = {8, 16, 32, 64, 128};
 
 /* Threshold words of a truncated row: its threshold (row_thresholds.cuh); how many tokens are
  * listed and how many of these scored, 32 bits each; the threshold after the first scoring pass;
- * how many tokens may be kept. */
+ * which leading tokens can affect the outputs: screen_bound_word(). */
 enum {
     CUDA_TRUNCATED_THRESHOLD,
     CUDA_TRUNCATED_COUNTS,
     CUDA_TRUNCATED_FIRST_THRESHOLD,
-    CUDA_TRUNCATED_RANK
+    CUDA_TRUNCATED_BOUND
 };
 
 /* The counter of scored tokens counts those of the first pass in its low 16 bits, and those of the
@@ -98,7 +99,7 @@ GUMBEL_INLINE uint32_t cuda_count_scored(uint32_t counter)
 }
 
 /* Shared memory of a CTA in addition to the ring of tiles; maximum stages of the ring. */
-#define CUDA_SCREEN_SIDE_BYTES (25 * 1024)
+#define CUDA_SCREEN_SIDE_BYTES (27 * 1024)
 #define CUDA_SCREEN_STAGES_MAX 12
 #define CUDA_SCREEN_STAGE_BYTES(width)                                                             \
     (CUDA_SCREEN_TILE * CUDA_SCREEN_TILE + (width)*CUDA_SCREEN_TILE)

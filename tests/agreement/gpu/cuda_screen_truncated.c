@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows truncated to few tokens, drawn with screens on a GPU and without: all outputs are compared
- * bit by bit. Heads of all kinds, all orders of truncation, ties, masks, samples, fallback rows,
- * replays.
+ * bit by bit. Heads of all kinds, all orders of truncation, ties, masks, penalties, samples,
+ * fallback rows, replays.
  */
 #include "cuda_screens.h"
 
@@ -19,25 +19,63 @@ static int64_t calls, fallback_calls, draws, listed, scored, rows_listed;
 
 /* Parameters of ROWS rows on the GPU; a call of B rows uses the first B. */
 typedef struct row_rules {
-    float *temperature, *top_p, *min_p;
+    float *temperature, *top_p, *min_p, *some_min_p; /* some_min_p: enabled in all rows */
+    float *repetition, *frequency, *presence;
     int32_t *top_k, *mask;
     uint64_t *seed, *position;
     int64_t words;
+    gumbel_history history; /* of ROWS rows; has seen some 3/8 of the tokens */
 } row_rules;
+
+/* A history that ends a little before the vocabulary. */
+static gumbel_history make_history(int64_t vocab)
+{
+    const int64_t words = (vocab + 31) / 32;
+    uint32_t *masks[2] = {make_zeroed((size_t)(ROWS * words), sizeof *masks[0]),
+                          make_zeroed((size_t)(ROWS * words), sizeof *masks[0])};
+    uint16_t *counts = make_zeroed((size_t)(ROWS * vocab), sizeof *counts);
+    uint64_t state = 23;
+    for (int64_t i = 0; i < ROWS * words; i++) {
+        masks[0][i] = (uint32_t)(random_bits(&state) & random_bits(&state));
+        masks[1][i] = (uint32_t)(random_bits(&state) & random_bits(&state) & random_bits(&state));
+    }
+    for (int64_t i = 0; i < ROWS * vocab; i++)
+        if (masks[1][i / vocab * words + i % vocab / 32] >> i % vocab % 32 & 1)
+            counts[i] = (uint16_t)(1 + random_below(&state, 3));
+    const gumbel_history generated = {
+        .struct_size = sizeof generated,
+        .vocab_size = vocab,
+        .prompt = gpu_copy(masks[0], (size_t)(ROWS * words) * sizeof *masks[0]),
+        .output = gpu_copy(masks[1], (size_t)(ROWS * words) * sizeof *masks[1]),
+        .counts = gpu_copy(counts, (size_t)(ROWS * vocab) * sizeof *counts)};
+    free(masks[0]);
+    free(masks[1]);
+    free(counts);
+    return generated;
+}
 
 static row_rules make_rules(int64_t vocab_end)
 {
     static const float temperatures[] = {0.8f, 1, 0.3f, 0, 0.7f, 1.3f, 3, 0.05f},
                        top_ps[] = {0.95f, 1, 0.5f, 0.9f, 0.999f, 0.05f},
-                       min_ps[] = {0, 0.05f, 0, 0.3f, 1, 0.001f, 0};
-    static const int32_t top_ks[] = {50, 64, 1, 20, 40, 2, 50, 7, 63};
-    float temperature[ROWS], top_p[ROWS], min_p[ROWS];
+                       min_ps[] = {0, 0.05f, 0, 0.3f, 1, 0.001f, 0},
+                       some_min_ps[] = {0.05f, 0.1f, 1, 0.3f, 0.02f},
+                       repetitions[] = {1.3f, 1, 1.01f, 1.1f, 1.0f},
+                       frequencies[] = {0, 0.2f, 0, 0, 0.01f, 0},
+                       presences[] = {0.02f, 0, 0, 0, 0, 0, 0.3f};
+    static const int32_t top_ks[] = {50, 64, 1, 20, 100, 2, 50, 7, 63};
+    float temperature[ROWS], top_p[ROWS], min_p[ROWS], some_min_p[ROWS];
+    float repetition[ROWS], frequency[ROWS], presence[ROWS];
     int32_t top_k[ROWS];
     uint64_t seed[ROWS], state = 17;
     for (int b = 0; b < ROWS; b++) {
         temperature[b] = temperatures[b % 8];
         top_p[b] = top_ps[b % 6];
         min_p[b] = min_ps[b % 7];
+        some_min_p[b] = some_min_ps[b % 5];
+        repetition[b] = repetitions[b % 5];
+        frequency[b] = frequencies[b % 6];
+        presence[b] = presences[b % 7];
         top_k[b] = top_ks[b % 9];
         seed[b] = random_bits(&state);
     }
@@ -45,10 +83,15 @@ static row_rules make_rules(int64_t vocab_end)
     generated.temperature = gpu_copy(temperature, sizeof temperature);
     generated.top_p = gpu_copy(top_p, sizeof top_p);
     generated.min_p = gpu_copy(min_p, sizeof min_p);
+    generated.some_min_p = gpu_copy(some_min_p, sizeof some_min_p);
+    generated.repetition = gpu_copy(repetition, sizeof repetition);
+    generated.frequency = gpu_copy(frequency, sizeof frequency);
+    generated.presence = gpu_copy(presence, sizeof presence);
     generated.top_k = gpu_copy(top_k, sizeof top_k);
     generated.seed = gpu_copy(seed, sizeof seed);
     generated.position = gpu_copy(seed, sizeof seed);
     generated.mask = copy_masks_to_gpu(ROWS, generated.words, 7);
+    generated.history = make_history(vocab_end - 37);
     return generated;
 }
 
@@ -57,6 +100,13 @@ static void free_rules(const row_rules *rules)
     gpu_free(rules->temperature);
     gpu_free(rules->top_p);
     gpu_free(rules->min_p);
+    gpu_free(rules->some_min_p);
+    gpu_free(rules->repetition);
+    gpu_free(rules->frequency);
+    gpu_free(rules->presence);
+    gpu_free(rules->history.prompt);
+    gpu_free(rules->history.output);
+    gpu_free(rules->history.counts);
     gpu_free(rules->top_k);
     gpu_free(rules->seed);
     gpu_free(rules->position);
@@ -79,7 +129,7 @@ static truncated_call make_call(const row_rules *rules, int index, int32_t sampl
         GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE, GUMBEL_ORDER_BEFORE_TEMPERATURE};
     truncated_call call = {
         .truncation = {.struct_size = sizeof call.truncation, .top_k = {rules->top_k, 0}},
-        .transforms = {.struct_size = sizeof call.transforms, .mask = {rules->mask, rules->words}},
+        .transforms = {.struct_size = sizeof call.transforms},
         .with_logprobs = index % 5 == 4,
         .with_top = index % 2,
     };
@@ -89,6 +139,10 @@ static truncated_call make_call(const row_rules *rules, int index, int32_t sampl
         call.truncation.top_p = (gumbel_row_f32){rules->top_p, 0};
     if (index % 3 != 0)
         call.truncation.min_p = (gumbel_row_f32){rules->min_p, 0};
+    if (index % 8 == 5) { /* min_p without top_k */
+        call.truncation.top_k = (gumbel_row_i32){NULL, 0};
+        call.truncation.min_p = (gumbel_row_f32){rules->some_min_p, 0};
+    }
     call.how = (gumbel_sampling){.struct_size = sizeof call.how,
                                  .seed = {rules->seed, 0},
                                  .position = {rules->position, 0},
@@ -98,11 +152,22 @@ static truncated_call make_call(const row_rules *rules, int index, int32_t sampl
     return call;
 }
 
-/* Sets the pointers of a call to its own rules; a copied call still points to the original. */
-static void bind_rules(truncated_call *call, int masked)
+enum { EDIT_MASK = 1, EDIT_PENALTIES = 2, EDITS = 4 };
+
+/* Sets the edits of a call, and its pointers to its own rules; a copied call still points to the
+ * original. `edits`: bits of EDIT_MASK, EDIT_PENALTIES. */
+static void bind_rules(truncated_call *call, const row_rules *rules, int edits)
 {
+    if (edits & EDIT_MASK)
+        call->transforms.mask = (gumbel_row_i32){rules->mask, rules->words};
+    if (edits & EDIT_PENALTIES) {
+        call->transforms.history = &rules->history;
+        call->transforms.repetition = (gumbel_row_f32){rules->repetition, 0};
+        call->transforms.frequency = (gumbel_row_f32){rules->frequency, 0};
+        call->transforms.presence = (gumbel_row_f32){rules->presence, 0};
+    }
     call->how.truncation = &call->truncation;
-    call->how.transforms = masked ? &call->transforms : NULL;
+    call->how.transforms = edits ? &call->transforms : NULL;
 }
 
 /* Outputs of a call with the screen and without. */
@@ -123,11 +188,11 @@ static output_pair make_output_pair(const gumbel_head *head, const row_rules *ru
     outcome_widen(generated.without, TOP, GUMBEL_PROCESSED);
     generated.out = gpu_output_make(generated.screened);
     plain.screen = (gumbel_screen){NULL, 0};
-    for (int masked = 0; masked < 2; masked++)
+    for (int edits = 0; edits < EDITS; edits++)
         for (int screened = 0; screened < 2; screened++) {
             truncated_call call = make_call(rules, 4, samples);
             size_t bytes;
-            bind_rules(&call, masked);
+            bind_rules(&call, rules, edits);
             if (gumbel_workspace_size(gpu, screened ? head : &plain, NULL, &call.how,
                                       &generated.out, &bytes, &error))
                 die("gumbel_workspace_size: %s: %s", error.field, error.message);
@@ -231,7 +296,8 @@ static void compare_calls(const gpu_head *h, const row_rules *rules, int64_t bat
         for (int b = 0; b < ROWS; b++)
             position[b] = (uint64_t)(b * 1000003 + i);
         gpu_put(rules->position, position, sizeof position);
-        bind_rules(&call, i % 7 == 3);
+        bind_rules(&call, rules,
+                   (i % 7 == 3 ? EDIT_MASK : 0) | (i % 4 == 1 || i % 5 == 3 ? EDIT_PENALTIES : 0));
         if (!CHECK(is_screened(&head, &call.how), "%s", what) ||
             !compare_draws(&head, &call, &pair, what))
             break;
@@ -290,12 +356,13 @@ void screen_truncated_small(void)
     compare_head_kind(HEAD_GAUSSIAN, 10000, 136, batches, 4);
 }
 
-/* Fallback rows, candidate lists of few tokens, equal rows of weights, a shard, a NaN. */
+/* Fallback rows, candidate lists of few tokens, equal rows of weights, a shard, a NaN, penalties
+ * that raise logits. */
 void screen_truncated_odd(void)
 {
-    static const char *const names[] = {"short lists", "ties",  "a shard",    "a NaN",
-                                        "any top-k",   "zeros", "min_p alone"};
-    for (int i = 0; i < 14; i++) {
+    static const char *const names[] = {"short lists", "ties",  "a shard",     "a NaN",
+                                        "any top-k",   "zeros", "min_p alone", "raising penalties"};
+    for (int i = 0; i < 16; i++) {
         const int odd = i / 2;
         generated_head generated =
             generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 30000, 256, ROWS, 9);
@@ -322,7 +389,7 @@ void screen_truncated_odd(void)
             h.head.vocab_size = 192 + vocab - 777;
         }
         if (odd == 4) {
-            static const int32_t all[] = {50, 0, 65, 30000, 1000};
+            static const int32_t all[] = {50, 0, 101, 30000, 1000};
             gpu_put(rules.top_k + 1, all, sizeof all);
         }
         if (odd == 6) { /* more tokens are kept than outputs list as the most likely ones */
@@ -332,6 +399,11 @@ void screen_truncated_odd(void)
                 min_p[b] = 0.05f;
             gpu_put(rules.top_k, none, sizeof none);
             gpu_put(rules.min_p, min_p, sizeof min_p);
+        }
+        if (odd == 7) {
+            static const float repetition = 0.9f, presence = -0.5f;
+            gpu_put(rules.repetition + 1, &repetition, sizeof repetition);
+            gpu_put(rules.presence + 5, &presence, sizeof presence);
         }
         compare_calls(&h, &rules, 9, 1, 24, names[odd]);
         compare_calls(&h, &rules, 3, 2, 24, names[odd]);
@@ -352,7 +424,7 @@ void screen_truncated_replays(void)
     output_pair pair = make_output_pair(&head, &rules, 1);
     truncated_call call = make_call(&rules, 0, 1);
     const gumbel_output out = select_outputs(&pair, &call);
-    bind_rules(&call, 0);
+    bind_rules(&call, &rules, EDIT_PENALTIES);
     without.screen = (gumbel_screen){NULL, 0};
     gpu_graph graph = gpu_graph_begin();
     if (gumbel_sample(gpu, graph.stream, &head, &call.how, &out, pair.workspace, pair.bytes,

@@ -20,10 +20,14 @@ struct counts {
 };
 constexpr double kSureDrawn = 0.6; /* a CTA that is early waits in vain */
 
-/* Truncation and mask of rows. */
+/* Truncation, mask and penalties of rows. */
 struct row_truncation {
     std::vector<int32_t> top_k, mask; /* [B]; [B][words], or none */
     std::vector<float> top_p, min_p;
+    std::vector<float> repetition, frequency, presence; /* [B], or none */
+    std::vector<uint32_t> prompt, output;
+    std::vector<uint16_t> counts;
+    gumbel_history history;
     gumbel_truncation cut;
     gumbel_transforms transforms;
     bool suits; /* the screen is expected to serve all rows */
@@ -85,7 +89,7 @@ void make_truncation(const problem_plan &plan, int wave, bool min_p_alone,
     if (min_p_alone) { /* more tokens are kept than outputs list as the most likely ones */
         generated->top_k.assign((size_t)plan.batch, 0);
         generated->min_p.assign((size_t)plan.batch, 0.05f);
-        generated->suits = false;
+        generated->suits = true;
     }
     generated->cut.struct_size = sizeof generated->cut;
     generated->cut.top_k = {generated->top_k.data(), 0};
@@ -109,6 +113,44 @@ void make_truncation(const problem_plan &plan, int wave, bool min_p_alone,
                                                                    : (int32_t)bits);
     }
     generated->transforms.mask = {generated->mask.data(), words};
+}
+
+/* Penalises tokens by a history that has seen some or most of them, often so little that they are
+ * kept; a history may end before the vocabulary. A row whose penalties raise logits is a fallback
+ * row. */
+void make_penalties(const problem_plan &plan, row_truncation *generated, uint64_t *random)
+{
+    const int64_t end = plan.first_token + plan.vocab, tokens = end - random_below(random, 40);
+    const size_t words = (size_t)(tokens + 31) / 32;
+    for (int64_t b = 0; b < plan.batch; b++) {
+        const bool raises = one_in(random, 40), acts = !one_in(random, 5);
+        const float size = one_in(random, 2) ? 0.5f : 0.01f;
+        generated->repetition.push_back(raises ? 0.9f : acts ? 1.0f + size : 1.0f);
+        generated->frequency.push_back(acts ? size * (float)random_below(random, 3) : 0.0f);
+        generated->presence.push_back(acts ? size * (float)random_below(random, 3) : 0.0f);
+        generated->suits &= !raises;
+    }
+    const bool dense = one_in(random, 2);
+    for (size_t i = 0; i < words * (size_t)plan.batch; i++) {
+        const uint64_t a = random_bits(random), b = random_bits(random);
+        generated->prompt.push_back((uint32_t)(dense ? a | b : a & b));
+        generated->output.push_back(
+            (uint32_t)(random_bits(random) & random_bits(random) & random_bits(random)));
+    }
+    for (int64_t i = 0; i < plan.batch * tokens; i++) {
+        const uint32_t *row = &generated->output[words * (size_t)(i / tokens)];
+        const bool seen = row[i % tokens / 32] >> i % tokens % 32 & 1;
+        generated->counts.push_back((uint16_t)(seen ? 1 + random_below(random, 3) : 0));
+    }
+    generated->history.struct_size = sizeof generated->history;
+    generated->history.vocab_size = tokens;
+    generated->history.prompt = generated->prompt.data();
+    generated->history.output = generated->output.data();
+    generated->history.counts = generated->counts.data();
+    generated->transforms.history = &generated->history;
+    generated->transforms.repetition = {generated->repetition.data(), 0};
+    generated->transforms.frequency = {generated->frequency.data(), 0};
+    generated->transforms.presence = {generated->presence.data(), 0};
 }
 
 /* Stores the logits of the full pass. */
@@ -154,6 +196,9 @@ bool passes(int index, gumbel_device *cpu, counts *all)
     uint64_t random = (uint64_t)index;
     char what[400];
     problem_plan plan = plan_of(index, &random);
+    const bool penalised = index % 5 == 2;
+    if (penalised)
+        plan.scale = 0.0f; /* a call with both takes the full pass */
     problem *generated = problem_make(&plan);
     const bool is_spoilt = one_in(&random, 12), is_short = one_in(&random, 12);
     const bool is_tied = one_in(&random, 5);
@@ -172,12 +217,15 @@ bool passes(int index, gumbel_device *cpu, counts *all)
         plan.vocab_size ? std::min(plan.vocab, plan.vocab_size - plan.first_token) : plan.vocab;
     const int first = (int)std::min<int64_t>(ctas, (tokens + 127) / 128);
     make_truncation(plan, first - first / 8, min_p_alone, &cuts, &random);
-    snprintf(what, sizeof what, "problem %d, %d CTAs%s%s%s: %s", index, ctas,
+    if (penalised)
+        make_penalties(plan, &cuts, &random);
+    snprintf(what, sizeof what, "problem %d, %d CTAs%s%s%s%s: %s", index, ctas,
              is_short ? ", short lists" : "", is_tied ? ", ties" : "",
-             cuts.mask.empty() ? "" : ", masked", problem_describe(&plan));
+             cuts.mask.empty() ? "" : ", masked", penalised ? ", penalties" : "",
+             problem_describe(&plan));
     gumbel_sampling sampling = generated->sampling;
     sampling.truncation = &cuts.cut;
-    sampling.transforms = cuts.mask.empty() ? NULL : &cuts.transforms;
+    sampling.transforms = cuts.mask.empty() && !penalised ? NULL : &cuts.transforms;
     outcome *host = outcome_make(plan.batch, plan.samples),
             *ours = outcome_make(plan.batch, plan.samples);
     const int num_top = 1 + (int)random_below(&random, 5);

@@ -2,16 +2,23 @@
  *
  * Parameters of a draw with a screen, as a type for each case of a call (cuda_screen_case_of()). A
  * case fixes some parameters at compile time, so that the kernels of a plain call contain no code
- * for masks, samples and truncation.
+ * for masks, samples, penalties and truncation.
  */
 #ifndef GUMBEL_CUDA_SCREEN_CASE_CUH
 #define GUMBEL_CUDA_SCREEN_CASE_CUH
 
+#include "cuda/common/edits.cuh"
 #include "cuda/fused/screen/screen_params.h"
 #include "cuda/fused/tile/shared_sm90.cuh"
 
 namespace
 {
+
+/* The penalties of a row, which lower the logits of tokens in its history. */
+struct screen_penalties {
+    gumbel_penalties penalties;
+    int64_t slot; /* of the history; -1: no penalty changes a logit */
+};
 
 template <cuda_screen_case kind> struct screen_call : cuda_screen_params {
     static constexpr bool sampled = kind == CUDA_SCREEN_ANY,
@@ -47,6 +54,35 @@ template <cuda_screen_case kind> struct screen_call : cuda_screen_params {
         return masked && call.problem.features & GUMBEL_FEATURE_MASK
                    ? gumbel_problem_mask(&call.problem, row_of(draw))
                    : NULL;
+    }
+    /* The penalties of a draw's row. */
+    __device__ __forceinline__ screen_penalties penalties_of(int draw) const
+    {
+        const gumbel_problem &q = call.problem;
+        screen_penalties found = {{1.0f, 0.0f, 0.0f}, -1};
+        if (!truncates || !(q.features & GUMBEL_FEATURE_PENALTIES))
+            return found;
+        found.penalties = gumbel_problem_penalties(&q, draw);
+        if (q.history.vocab_size > 0 && gumbel_penalties_are_active(&found.penalties))
+            found.slot = gumbel_problem_slot(&q, draw);
+        return found;
+    }
+    /* The words of a history mask [slots][words] that a row's penalties read. */
+    __device__ __forceinline__ const uint32_t *words_of(const uint32_t *masks,
+                                                        const screen_penalties &row) const
+    {
+        return masks + row.slot * gumbel_mask_words_of(call.problem.history.vocab_size);
+    }
+    /* A token's logit, or a bound of it, after penalties. The scale is 1. */
+    __device__ __forceinline__ float penalise(const screen_penalties &row, uint32_t token,
+                                              float logit) const
+    {
+        if (row.slot < 0)
+            return logit;
+        const gumbel_history &h = call.problem.history;
+        const row_edits edits = {row.penalties,           true,    nullptr, words_of(h.prompt, row),
+                                 words_of(h.output, row), row.slot};
+        return penalise_by_history(call.problem, edits, token, 0, logit);
     }
     /* The hidden state of a draw. */
     __device__ __forceinline__ const uint16_t *hidden_of(int draw) const

@@ -219,6 +219,11 @@ template <int n, class call> class screen_consumer
             wait_for_thresholds(s, shared, thread, draws);
         if (draws) {
             const float noise_bounds[kTileBlocks] = {};
+            if (shared.penalties[thread].slot >= 0) { /* tokens removed by remove_penalised() */
+                copy_allowed(s, shared, thread,
+                             (uint32_t)s.call.problem.first_token + CUDA_SCREEN_TILE * tile);
+                wait_allowed(s);
+            }
             set_filters(s, shared, thread, noise_bounds, blocks);
         }
         ptx_named_barrier<1, 128>();

@@ -42,7 +42,8 @@ struct score_shared {
     /* Truncated rows only: */
     cuda_screen_entry queue[kQueue]; /* tokens to score; `unused`: index of the score */
     int queued;
-    int counts[kGroup];       /* of tokens listed of each row */
+    int counts[kGroup]; /* of tokens listed of each row */
+    screen_penalties penalties[kGroup];
     float min_logits[kGroup]; /* lower bounds from the first pass of scoring */
 };
 static_assert((64 - kScoreRows) * 128 <= kGroup * 2 * CUDA_SCREEN_SEGMENT,
@@ -152,9 +153,11 @@ template <bool half, class call> class screen_scorer
                              ((int64_t)entry.token - q.first_token) * q.weight.stride;
     }
 
+    /* Stores a logit of a truncated row, after penalties. */
     __device__ __forceinline__ void write(float logit, const cuda_screen_entry &own) const
     {
-        s.exact[own.row * CUDA_SCREEN_EXACT_MAX + own.unused] = {logit, own.token};
+        const float y = s.penalise(shared.penalties[own.row % kGroup], own.token, logit);
+        s.exact[own.row * CUDA_SCREEN_EXACT_MAX + own.unused] = {y, own.token};
     }
 
     /* Loads the next candidates and keeps those that can still win. */
@@ -291,8 +294,10 @@ __device__ __forceinline__ void start_group(const call &s, score_shared &shared,
             shared.thresholds[i] = unpack_threshold(word);
         shared.draws[i] = s.parameters_of(row);
         shared.hidden[i] = s.hidden_of(row);
-        if (call::truncates)
+        if (call::truncates) {
+            shared.penalties[i] = s.penalties_of(row);
             shared.counts[i] = min((int)__ldcg(listed_of_row(s, row)), list_capacity(s));
+        }
     }
 }
 
@@ -337,14 +342,55 @@ __device__ __forceinline__ void finish_group(const call &s, score_shared &shared
         write_best(s.call, i);
 }
 
-/* Computes a threshold of each row from the logits of the first pass: a value that at least k
- * tokens reach, where k is the row's CUDA_TRUNCATED_RANK. For all warps; one CTA of the group
- * publishes the values. Ends with a barrier. */
+constexpr int kFirstLogits = 8; /* of a lane, from which thresholds follow: more would raise them */
+
+/* The largest key that at least `rank` of the warp's keys reach; 0 if there are fewer keys above 0.
+ */
+__device__ __forceinline__ uint32_t find_reached_key(const uint32_t (&keys)[kFirstLogits],
+                                                     uint32_t rank)
+{
+    uint32_t low = 0, high = ~0u;
+#pragma unroll 1
+    while (low < high) {
+        const uint32_t middle = high - (high - low) / 2;
+        uint32_t count_above = 0;
+#pragma unroll
+        for (int k = 0; k < kFirstLogits; k++)
+            count_above += keys[k] >= middle;
+        count_above = __reduce_add_sync(~0u, count_above);
+        low = count_above >= rank ? middle : low;
+        high = count_above >= rank ? high : middle - 1;
+    }
+    return low;
+}
+
+/* A lower bound of the logits that can affect a row's outputs, by a warp, from the keys of some of
+ * its logits; 0 is no logit. -inf if there are too few. */
+__device__ __forceinline__ float find_min_logit(const uint32_t (&keys)[kFirstLogits],
+                                                const row_bound &wanted)
+{
+    uint32_t key = ~0u, largest = 0;
+    if (wanted.rank > 0)
+        key = find_reached_key(keys, (uint32_t)wanted.rank);
+#pragma unroll
+    for (int k = 0; k < kFirstLogits; k++)
+        largest = max(largest, keys[k]);
+    largest = __reduce_max_sync(~0u, largest);
+    if (key == 0 || largest == 0)
+        return -INFINITY;
+    const float by_rank = wanted.rank > 0 ? ordered_float(key) : INFINITY;
+    const float by_min_p =
+        wanted.top_rank > 0 ? ordered_float(largest) - wanted.distance : INFINITY;
+    return bound_below(fminf(by_rank, by_min_p));
+}
+
+/* Computes a threshold of each row from the logits of the first pass, by the row's
+ * CUDA_TRUNCATED_BOUND. For all warps; one CTA of the group publishes the values. Ends with a
+ * barrier. */
 template <class call>
 __device__ __forceinline__ void find_min_logits(const call &s, score_shared &shared, int group,
                                                 bool publishes)
 {
-    constexpr int each = 8; /* tokens a lane reads: more would only raise the bound */
     const int lane = threadIdx.x % 32;
     for (int i = threadIdx.x / 32; i < kGroup; i += CUDA_SCREEN_SCORE_THREADS / 32) {
         const int row = kGroup * group + i;
@@ -352,30 +398,16 @@ __device__ __forceinline__ void find_min_logits(const call &s, score_shared &sha
             break;
         const uint32_t scored = cuda_count_first_scored(__ldcg(scored_of_row(s, row)));
         const int count = min((int)scored, CUDA_SCREEN_EXACT_MAX);
-        const uint32_t rank = (uint32_t)__ldcg(truncation_word(s, row, CUDA_TRUNCATED_RANK));
-        uint32_t keys[each], low = 0, high = ~0u;
+        const uint64_t word = __ldcg(truncation_word(s, row, CUDA_TRUNCATED_BOUND));
+        uint32_t keys[kFirstLogits];
 #pragma unroll
-        for (int k = 0; k < each; k++) {
+        for (int k = 0; k < kFirstLogits; k++) {
             const int at = lane + 32 * k;
             const float *logit = &s.exact[row * CUDA_SCREEN_EXACT_MAX + at].logit;
             keys[k] = at < count ? ordered_bits(__ldcg(logit)) : 0;
         }
-        /* Bisects for the largest key that at least `rank` tokens reach; 0 if there are fewer
-         * tokens. */
-#pragma unroll 1
-        while (low < high) {
-            const uint32_t middle = high - (high - low) / 2;
-            uint32_t count_above = 0;
-#pragma unroll
-            for (int k = 0; k < each; k++)
-                count_above += keys[k] >= middle;
-            count_above = __reduce_add_sync(~0u, count_above);
-            low = count_above >= rank ? middle : low;
-            high = count_above >= rank ? high : middle - 1;
-        }
-        const float min_logit = low > 0
-                                    ? fmaxf(bound_below(ordered_float(low)), shared.thresholds[i])
-                                    : shared.thresholds[i];
+        const float min_logit =
+            fmaxf(find_min_logit(keys, read_bound_word(word)), shared.thresholds[i]);
         if (lane == 0) {
             shared.min_logits[i] = min_logit;
             if (publishes)

@@ -108,6 +108,7 @@ template <int n, class call> class screen_server
             shared.noisiest_bounds[b][thread] = -INFINITY;
         }
         wait_allowed(s);
+        remove_penalised(s, shared, thread, first);
     }
 
     /* Raises best lower bounds by all candidates of a tile, and keeps the candidates that reach
@@ -140,14 +141,18 @@ template <int n, class call> class screen_server
         }
     }
 
-    /* Turns a candidate's bounds of the logit to bounds of the score. NaN and +inf need the full
-     * pass. */
+    /* Turns a candidate's bounds of the logit to bounds of the score, or for truncated rows of the
+     * logit after penalties. NaN and +inf need the full pass. */
     __device__ __forceinline__ void add_noise(screen_candidate &candidate, uint32_t first) const
     {
         const int i = candidate.place & 0xff;
         if (call::truncates) {
+            const screen_penalties &row = shared.penalties[i];
+            const uint32_t token = first + (candidate.place >> 8);
             if (!(candidate.upper < INFINITY))
                 shared.needs_full_pass = 1;
+            candidate.upper = s.penalise(row, token, candidate.upper);
+            candidate.lower = s.penalise(row, token, candidate.lower);
             shared.raise_best(i, candidate.lower, 0);
             return;
         }

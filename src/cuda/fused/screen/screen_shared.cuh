@@ -3,8 +3,8 @@
  * Shared memory of a draw with a screen, in addition to its ring of stages, and the thresholds and
  * filters of rows. A product of n columns serves n / 2 rows of the batch, two columns each.
  *
- * A threshold is a lower bound on the row's winning score; for truncated rows, on the logits of the
- * tokens that can affect the outputs. The filter of a row and a block of 64 tokens holds the upper
+ * A threshold is a lower bound on the row's winning score; for truncated rows, on the logits, after
+ * penalties, of the tokens that can affect the outputs. The filter of a row and a block of 64 tokens holds the upper
  * bound that a logit must reach so that the score can reach the threshold with the largest noise of
  * the block. Bounds of a logit are those of gumbel_screen_bound_logit().
  */
@@ -40,6 +40,18 @@ struct screen_candidate {
     float lower, upper; /* bounds of its logit */
     uint32_t place;     /* its row, 8 bits; then its index in the tile */
 };
+
+/* A row's bound as a word: the rank, above it the distance of min_p; -1: no min_p. */
+__device__ __forceinline__ uint64_t screen_bound_word(const row_bound &bound)
+{
+    const float distance = bound.top_rank > 0 ? bound.distance : -1.0f;
+    return (uint64_t)__float_as_uint(distance) << 32 | (uint32_t)bound.rank;
+}
+__device__ __forceinline__ row_bound read_bound_word(uint64_t word)
+{
+    const float distance = __uint_as_float((uint32_t)(word >> 32));
+    return {(int)(uint32_t)word, distance >= 0.0f, distance};
+}
 
 /* When a product ended, and how long it took, by the clock of the multiprocessor. */
 struct screen_time {
@@ -80,9 +92,10 @@ template <int n> struct screen_shared {
     uint32_t allowed[kTileBlocks][rows][2]; /* bits of the tokens that the row's mask allows */
     const int32_t *masks[rows];             /* NULL: none */
     /* Truncated rows only: */
-    int ranks[rows];       /* number of leading tokens that can affect the outputs */
-    uint32_t listed[rows]; /* tokens of the tile that are listed; then the index of the first */
-    uint32_t stop_raising; /* 1: screen_raise_thresholds() returns */
+    screen_penalties penalties[rows];
+    row_bound wanted[rows]; /* which leading tokens can affect the outputs */
+    uint32_t listed[rows];  /* tokens of the tile that are listed; then the index of the first */
+    uint32_t stop_raising;  /* 1: screen_raise_thresholds() returns */
 
     /* Initialises the barriers; by one thread. */
     __device__ void start_barriers(int stages, int servers)
@@ -130,23 +143,23 @@ template <int n> struct screen_shared {
             if (call::masked)
                 masks[i] = s.mask_of(i);
             if (call::truncates) {
-                ranks[i] = rank_of(s.call, i);
+                penalties[i] = s.penalties_of(i);
+                wanted[i] = bound_of(s.call, i);
                 listed[i] = 0;
-                if (ranks[i] == 0)
+                if (wanted[i].rank == 0 && wanted[i].top_rank == 0)
                     skips_screen = 1;
                 if (blockIdx.x == 0)
-                    s.call.row_thresholds[CUDA_THRESHOLD_WORDS * i + CUDA_TRUNCATED_RANK] =
-                        ranks[i];
+                    s.call.row_thresholds[CUDA_THRESHOLD_WORDS * i + CUDA_TRUNCATED_BOUND] =
+                        screen_bound_word(wanted[i]);
             }
         }
     }
 
-    /* The number of leading tokens that determine a row's outputs; 0 if there are too many, or if a
-     * min_p without a top_k keeps any number. */
-    static __device__ __noinline__ int rank_of(const cuda_params &p, int row)
+    /* The leading tokens that determine a row's outputs; both ranks are 0 if they are too many. */
+    static __device__ __noinline__ row_bound bound_of(const cuda_params &p, int row)
     {
         const row_bound bound = row_bound_of(p, row);
-        return bound.top_rank == 0 && bound.rank <= CUDA_SCREEN_RANK_MAX ? bound.rank : 0;
+        return bound.rank <= CUDA_SCREEN_RANK_MAX ? bound : row_bound{0, 0, 0.0f};
     }
 
     /* The best lower bound of row i; -inf: none. */
@@ -246,6 +259,24 @@ template <class call> __device__ __forceinline__ void wait_allowed(const call &)
 {
     if (call::masked)
         ptx_copy_async_wait<0>();
+}
+
+/* Removes the tokens that row i's penalties may lower from the tokens that its mask allows. */
+template <int n, class call>
+__device__ __forceinline__ void remove_penalised(const call &s, screen_shared<n> &shared, int i,
+                                                 uint32_t first)
+{
+    const screen_penalties &row = shared.penalties[i];
+    if (!call::truncates || row.slot < 0)
+        return;
+    const gumbel_history &h = s.call.problem.history;
+    const uint32_t *prompt = s.words_of(h.prompt, row), *output = s.words_of(h.output, row);
+    const uint32_t end = (uint32_t)gumbel_mask_words_of(h.vocab_size);
+#pragma unroll
+    for (int k = 0; k < 2 * kTileBlocks; k++)
+        if (first / 32 + k < end)
+            shared.allowed[k / 2][i][k % 2] &=
+                ~(__ldg(&prompt[first / 32 + k]) | __ldg(&output[first / 32 + k]));
 }
 
 /* Sets the filters of row i, which draws, for the blocks of a tile, from their noise bounds and

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Thresholds of truncated rows. A row's threshold is a value that the lower bounds of at least k
- * logits reach, where k is the number of leading tokens that can affect the outputs. A CTA stores
- * the largest lower bound of each tile. Maxima of different tiles belong to different tokens, so
- * the k-th largest maximum is such a value. One warp for each row repeatedly reads the maxima
+ * logits reach, where k is the number of leading tokens that can affect the outputs; with min_p it
+ * is at most the largest lower bound less the distance of min_p. A CTA stores the largest lower
+ * bound of each tile. Maxima of different tiles belong to different tokens, so the k-th largest
+ * maximum is such a value. In a CTA's first tile tokens that penalties may lower are not counted;
+ * later the few candidates have exact penalties. One warp for each row repeatedly reads the maxima
  * stored so far (row_bound.cuh), and raises the row's shared threshold.
  *
  * Without a threshold all tokens of a CTA's first tile would pass. The consumer that has this tile
@@ -100,7 +102,7 @@ __device__ __forceinline__ void screen_raise_thresholds(const cuda_screen_params
         for (int row = blockIdx.x; row < s.draws; row += gridDim.x) {
             if (!shared.draws_row(row))
                 continue;
-            const row_bound wanted = {shared.ranks[row], 0, 0.0f};
+            const row_bound wanted = shared.wanted[row];
             const int needed = polls < kWavePolls ? max(wave, min(wanted.rank, first)) - 1 : 0;
             /* The first poll reads nothing; it loads the code. */
             const bound_found found =
