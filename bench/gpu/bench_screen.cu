@@ -13,7 +13,8 @@
  * kernel that writes the hidden states, as a norm does; both times include it. The graphs are
  * replayed in turns, each time at another position. Before that, the tokens of both are compared at
  * 20 positions. Some shapes draw four samples a row, some have a mask per row that allows half of
- * the tokens, and some truncate rows by k = 50 and p = 0.95.
+ * the tokens, and some truncate rows; "k 50" and "k 100" have p = 0.95, and "penalties" are those of
+ * a history of 2% of the tokens, with k = 50 and p = 0.95.
  */
 #include "bench/cuda_measure.cuh"
 
@@ -22,17 +23,26 @@
 constexpr int64_t VOCAB = 151936, MAX_HIDDEN = 8192, MAX_BATCH = 64;
 constexpr int POSITIONS = 20;
 
+enum truncation { NONE, TOP_K_50, TOP_K_100, MIN_P, PENALTIES };
+constexpr const char *TRUNCATION_NAMES[] = {"none", "k 50", "k 100", "min_p .05", "penalties"};
+
 struct draw_shape {
     int64_t batch;
     int32_t samples;
-    bool masked, truncated;
+    bool masked;
+    truncation rules;
 };
 constexpr draw_shape SHAPES[] = {
-    {1, 1, false, false},  {2, 1, false, false},  {4, 1, false, false},  {8, 1, false, false},
-    {16, 1, false, false}, {32, 1, false, false}, {64, 1, false, false}, {1, 4, false, false},
-    {4, 4, false, false},  {16, 4, false, false}, {1, 1, true, false},   {16, 1, true, false},
-    {64, 1, true, false},  {1, 1, false, true},   {8, 1, false, true},   {16, 1, false, true},
-    {32, 1, false, true},  {64, 1, false, true},  {16, 1, true, true}};
+    {1, 1, false, NONE},       {2, 1, false, NONE},      {4, 1, false, NONE},
+    {8, 1, false, NONE},       {16, 1, false, NONE},     {32, 1, false, NONE},
+    {64, 1, false, NONE},      {1, 4, false, NONE},      {4, 4, false, NONE},
+    {16, 4, false, NONE},      {1, 1, true, NONE},       {16, 1, true, NONE},
+    {64, 1, true, NONE},       {1, 1, false, TOP_K_50},  {8, 1, false, TOP_K_50},
+    {16, 1, false, TOP_K_50},  {32, 1, false, TOP_K_50}, {64, 1, false, TOP_K_50},
+    {16, 1, true, TOP_K_50},   {1, 1, false, TOP_K_100}, {16, 1, false, TOP_K_100},
+    {64, 1, false, TOP_K_100}, {1, 1, false, MIN_P},     {16, 1, false, MIN_P},
+    {64, 1, false, MIN_P},     {1, 1, false, PENALTIES}, {16, 1, false, PENALTIES},
+    {64, 1, false, PENALTIES}};
 
 /* The largest ratio to aim at of truncated rows. */
 struct goal {
@@ -45,7 +55,7 @@ constexpr goal GOALS[] = {{4096, 1, 0.54}, {4096, 16, 0.56}, {4096, 32, 0.60}, {
 static double find_goal(int64_t hidden_size, const draw_shape &shape)
 {
     for (const goal &one : GOALS)
-        if (one.hidden_size == hidden_size && one.batch == shape.batch && shape.truncated &&
+        if (one.hidden_size == hidden_size && one.batch == shape.batch && shape.rules == TOP_K_50 &&
             !shape.masked)
             return one.ratio;
     return 0.0;
@@ -65,8 +75,10 @@ struct bench_data {
     gumbel_screen screen;
     gumbel_screen_certificate certificate;
     int32_t *masks; /* [MAX_BATCH][VOCAB / 32] */
-    int32_t *top_k; /* one value for all rows */
-    float *top_p;
+    /* One value for all rows: */
+    int32_t *top_ks[2]; /* 50; 100 */
+    float *top_p, *min_p, *repetition, *presence;
+    gumbel_history history; /* of MAX_BATCH rows */
 };
 
 static gumbel_head make_head(const bench_data &m, int64_t batch, int64_t hidden_size, bool screened)
@@ -87,14 +99,24 @@ static void queue_draw(const bench_data &m, const draw_shape &shape, int64_t hid
     gumbel_output output = make_output(m.rows.tokens, nullptr);
     gumbel_transforms transforms = {};
     transforms.struct_size = sizeof transforms;
-    transforms.mask = {m.masks, VOCAB / 32};
+    if (shape.masked)
+        transforms.mask = {m.masks, VOCAB / 32};
+    if (shape.rules == PENALTIES) {
+        transforms.history = &m.history;
+        transforms.repetition = {m.repetition, GUMBEL_SAME};
+        transforms.presence = {m.presence, GUMBEL_SAME};
+    }
     sampling.num_samples = shape.samples;
-    sampling.transforms = shape.masked ? &transforms : nullptr;
+    sampling.transforms = shape.masked || shape.rules == PENALTIES ? &transforms : nullptr;
     gumbel_truncation truncation = {};
     truncation.struct_size = sizeof truncation;
-    truncation.top_k = {m.top_k, GUMBEL_SAME};
-    truncation.top_p = {m.top_p, GUMBEL_SAME};
-    sampling.truncation = shape.truncated ? &truncation : nullptr;
+    if (shape.rules == MIN_P) {
+        truncation.min_p = {m.min_p, GUMBEL_SAME};
+    } else {
+        truncation.top_k = {m.top_ks[shape.rules == TOP_K_100], GUMBEL_SAME};
+        truncation.top_p = {m.top_p, GUMBEL_SAME};
+    }
+    sampling.truncation = shape.rules != NONE ? &truncation : nullptr;
     CHECKED(gumbel_sample, m.rows.gpu, m.rows.stream, &head, &sampling, &output, m.rows.workspace,
             m.rows.workspace_bytes, &error);
 }
@@ -135,6 +157,31 @@ static int32_t *make_masks()
         word = int32_t(state >> 32);
     }
     return copy_in(masks);
+}
+
+/* A history that has seen each token with a chance of 1/64, half of these in the output. */
+static gumbel_history make_history()
+{
+    std::vector<uint32_t> masks[2];
+    std::vector<uint16_t> counts(MAX_BATCH * VOCAB);
+    uint64_t state = 2;
+    for (auto &mask : masks)
+        mask.resize(MAX_BATCH * VOCAB / 32);
+    for (int64_t i = 0; i < MAX_BATCH * VOCAB; i++) {
+        state = state * 6364136223846793005ull + 1442695040888963407ull;
+        if (state >> 58 != 0)
+            continue;
+        const bool output = state >> 57 & 1;
+        masks[output][i / 32] |= 1u << i % 32; /* VOCAB is a multiple of 32 */
+        counts[i] = output;
+    }
+    gumbel_history history = {};
+    history.struct_size = sizeof history;
+    history.vocab_size = VOCAB;
+    history.prompt = copy_in(masks[0]);
+    history.output = copy_in(masks[1]);
+    history.counts = copy_in(counts);
+    return history;
 }
 
 static double prepare_screen(const bench_data &m, int64_t hidden_size)
@@ -208,10 +255,11 @@ static void write_json(const char *path, const char *commit, const char *gpu, co
     for (size_t i = 0; i < results.size(); i++)
         fprintf(
             file,
-            "  {\"d\": %lld, \"b\": %lld, \"s\": %d, \"masked\": %d, \"truncation\": %d, \"full\": "
-            "[%.1f, %.1f, %.1f], \"screened\": [%.1f, %.1f, %.1f], \"prepare\": %.0f}%s\n",
+            "  {\"d\": %lld, \"b\": %lld, \"s\": %d, \"masked\": %d, \"truncation\": %d, \"rules\": "
+            "\"%s\", \"full\": [%.1f, %.1f, %.1f], \"screened\": [%.1f, %.1f, %.1f], \"prepare\": %.0f}%s\n",
             (long long)results[i].hidden_size, (long long)results[i].shape.batch,
-            results[i].shape.samples, (int)results[i].shape.masked, (int)results[i].shape.truncated,
+            results[i].shape.samples, (int)results[i].shape.masked,
+            (int)(results[i].shape.rules != NONE), TRUNCATION_NAMES[results[i].shape.rules],
             results[i].full.p10, results[i].full.median, results[i].full.p90,
             results[i].screened.p10, results[i].screened.median, results[i].screened.p90,
             results[i].prepare_us, i + 1 < results.size() ? "," : "");
@@ -264,8 +312,13 @@ static bench_data make_data(const bench_options &o)
     m.screen.data = allocate<char>(m.screen.bytes);
     make_random(m.hidden, MAX_BATCH * hidden_max, 1, 1);
     m.masks = make_masks();
-    m.top_k = copy_in(std::vector<int32_t>{50});
+    m.top_ks[0] = copy_in(std::vector<int32_t>{50});
+    m.top_ks[1] = copy_in(std::vector<int32_t>{100});
     m.top_p = copy_in(std::vector<float>{0.95f});
+    m.min_p = copy_in(std::vector<float>{0.05f});
+    m.repetition = copy_in(std::vector<float>{1.05f});
+    m.presence = copy_in(std::vector<float>{0.5f});
+    m.history = make_history();
     /* Truncated rows also need memory for logits and for flags of those that may win. */
     m.rows.workspace_bytes += MAX_BATCH * VOCAB * sizeof(float) + (8 << 20);
     CHECKED(cudaFree, m.rows.workspace);
@@ -276,9 +329,9 @@ static bench_data make_data(const bench_options &o)
 static void print_measurement(const measurement &r)
 {
     const double goal = find_goal(r.hidden_size, r.shape);
-    printf("%5lld %4lld %2d %4d %5d %9.1f%9.1f%9.1f %9.1f%9.1f%9.1f %7.3f ",
+    printf("%5lld %4lld %2d %4d %9s %9.1f%9.1f%9.1f %9.1f%9.1f%9.1f %7.3f ",
            (long long)r.hidden_size, (long long)r.shape.batch, r.shape.samples, (int)r.shape.masked,
-           (int)r.shape.truncated, r.full.p10, r.full.median, r.full.p90, r.screened.p10,
+           TRUNCATION_NAMES[r.shape.rules], r.full.p10, r.full.median, r.full.p90, r.screened.p10,
            r.screened.median, r.screened.p90, r.ratio);
     if (goal > 0)
         printf("%5.2f", goal);
@@ -302,13 +355,13 @@ int main(int argc, char **argv)
     printf(
         "machine: %s, driver %s, V = %lld, %s; microseconds after a norm, p10 / median / p90\n\n",
         gpu.name, driver, (long long)VOCAB, o.certain ? "certain bounds" : "probable bounds");
-    printf("%5s %4s %2s %4s %5s %27s %27s %7s %5s %9s %9s\n", "D", "B", "S", "mask", "trunc",
+    printf("%5s %4s %2s %4s %9s %27s %27s %7s %5s %9s %9s\n", "D", "B", "S", "mask", "truncated",
            "full", "screened", "ratio", "goal", "prepare", "differing");
     for (int64_t size : o.sizes) {
         make_random(m.weight, size_t(VOCAB * size), 3, 2.5f / sqrtf(float(size)));
         const double prepare_us = prepare_screen(m, size);
         for (const draw_shape &shape : SHAPES) {
-            if ((o.only_truncated && !shape.truncated) ||
+            if ((o.only_truncated && shape.rules == NONE) ||
                 (o.only_goals && find_goal(size, shape) == 0))
                 continue;
             results.push_back(measure_draws(m, size, shape, prepare_us));
