@@ -20,6 +20,25 @@ struct screen_penalties {
     int64_t slot; /* of the history; -1: no penalty changes a logit */
 };
 
+/* The words of a slot in a history mask [slots][words]. */
+__device__ __forceinline__ const uint32_t *words_of_slot(const gumbel_history &h,
+                                                         const uint32_t *masks, int64_t slot)
+{
+    return masks + slot * gumbel_mask_words_of(h.vocab_size);
+}
+
+/* A token's logit, or a bound of it, after penalties. The scale is 1. Not inlined, so that rows
+ * without penalties do not load its instructions. */
+__device__ __noinline__ float penalise_logit(const gumbel_problem &q, const screen_penalties &row,
+                                             uint32_t token, float logit)
+{
+    const gumbel_history &h = q.history;
+    const uint32_t *prompt = words_of_slot(h, h.prompt, row.slot);
+    const uint32_t *output = words_of_slot(h, h.output, row.slot);
+    const row_edits edits = {row.penalties, true, nullptr, prompt, output, row.slot};
+    return penalise_by_history(q, edits, token, 0, logit);
+}
+
 template <cuda_screen_case kind> struct screen_call : cuda_screen_params {
     static constexpr bool sampled = kind == CUDA_SCREEN_ANY,
                           truncates = kind == CUDA_SCREEN_TRUNCATED;
@@ -67,22 +86,11 @@ template <cuda_screen_case kind> struct screen_call : cuda_screen_params {
             found.slot = gumbel_problem_slot(&q, draw);
         return found;
     }
-    /* The words of a history mask [slots][words] that a row's penalties read. */
-    __device__ __forceinline__ const uint32_t *words_of(const uint32_t *masks,
-                                                        const screen_penalties &row) const
-    {
-        return masks + row.slot * gumbel_mask_words_of(call.problem.history.vocab_size);
-    }
     /* A token's logit, or a bound of it, after penalties. The scale is 1. */
     __device__ __forceinline__ float penalise(const screen_penalties &row, uint32_t token,
                                               float logit) const
     {
-        if (row.slot < 0)
-            return logit;
-        const gumbel_history &h = call.problem.history;
-        const row_edits edits = {row.penalties,           true,    nullptr, words_of(h.prompt, row),
-                                 words_of(h.output, row), row.slot};
-        return penalise_by_history(call.problem, edits, token, 0, logit);
+        return row.slot < 0 ? logit : penalise_logit(call.problem, row, token, logit);
     }
     /* The hidden state of a draw. */
     __device__ __forceinline__ const uint16_t *hidden_of(int draw) const

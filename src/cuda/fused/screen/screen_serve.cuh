@@ -151,8 +151,10 @@ template <int n, class call> class screen_server
             const uint32_t token = first + (candidate.place >> 8);
             if (!(candidate.upper < INFINITY))
                 shared.needs_full_pass = 1;
-            candidate.upper = s.penalise(row, token, candidate.upper);
-            candidate.lower = s.penalise(row, token, candidate.lower);
+            if (row.slot >= 0) {
+                candidate.upper = s.penalise(row, token, candidate.upper);
+                candidate.lower = s.penalise(row, token, candidate.lower);
+            }
             shared.raise_best(i, candidate.lower, 0);
             return;
         }

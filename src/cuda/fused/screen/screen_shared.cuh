@@ -270,7 +270,8 @@ __device__ __forceinline__ void remove_penalised(const call &s, screen_shared<n>
     if (!call::truncates || row.slot < 0)
         return;
     const gumbel_history &h = s.call.problem.history;
-    const uint32_t *prompt = s.words_of(h.prompt, row), *output = s.words_of(h.output, row);
+    const uint32_t *prompt = words_of_slot(h, h.prompt, row.slot);
+    const uint32_t *output = words_of_slot(h, h.output, row.slot);
     const uint32_t end = (uint32_t)gumbel_mask_words_of(h.vocab_size);
 #pragma unroll
     for (int k = 0; k < 2 * kTileBlocks; k++)
