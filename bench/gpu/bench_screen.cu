@@ -13,8 +13,8 @@
  * kernel that writes the hidden states, as a norm does; both times include it. The graphs are
  * replayed in turns, each time at another position. Before that, the tokens of both are compared at
  * 20 positions. Some shapes draw four samples a row, some have a mask per row that allows half of
- * the tokens, and some truncate rows; "k 50" and "k 100" have p = 0.95, and "penalties" are those of
- * a history of 2% of the tokens, with k = 50 and p = 0.95.
+ * the tokens, and some truncate rows: "k 50" and "k 100" with p = 0.95, and "penalties", those of a
+ * history of 2% of the tokens, with k = 50 and p = 0.95.
  */
 #include "bench/cuda_measure.cuh"
 
@@ -255,8 +255,9 @@ static void write_json(const char *path, const char *commit, const char *gpu, co
     for (size_t i = 0; i < results.size(); i++)
         fprintf(
             file,
-            "  {\"d\": %lld, \"b\": %lld, \"s\": %d, \"masked\": %d, \"truncation\": %d, \"rules\": "
-            "\"%s\", \"full\": [%.1f, %.1f, %.1f], \"screened\": [%.1f, %.1f, %.1f], \"prepare\": %.0f}%s\n",
+            "  {\"d\": %lld, \"b\": %lld, \"s\": %d, \"masked\": %d, \"truncation\": %d, "
+            "\"rules\": \"%s\", \"full\": [%.1f, %.1f, %.1f], \"screened\": [%.1f, %.1f, %.1f], "
+            "\"prepare\": %.0f}%s\n",
             (long long)results[i].hidden_size, (long long)results[i].shape.batch,
             results[i].shape.samples, (int)results[i].shape.masked,
             (int)(results[i].shape.rules != NONE), TRUNCATION_NAMES[results[i].shape.rules],

@@ -87,8 +87,8 @@ template <cuda_screen_case kind> struct screen_call : cuda_screen_params {
         return found;
     }
     /* A token's logit, or a bound of it, after penalties. The scale is 1. */
-    __device__ __forceinline__ float penalise(const screen_penalties &row, uint32_t token,
-                                              float logit) const
+    __device__ __forceinline__ float apply_penalties(const screen_penalties &row, uint32_t token,
+                                                     float logit) const
     {
         return row.slot < 0 ? logit : penalise_logit(call.problem, row, token, logit);
     }

@@ -156,7 +156,7 @@ template <bool half, class call> class screen_scorer
     /* Stores a logit of a truncated row, after penalties. */
     __device__ __forceinline__ void write(float logit, const cuda_screen_entry &own) const
     {
-        const float y = s.penalise(shared.penalties[own.row % kGroup], own.token, logit);
+        const float y = s.apply_penalties(shared.penalties[own.row % kGroup], own.token, logit);
         s.exact[own.row * CUDA_SCREEN_EXACT_MAX + own.unused] = {y, own.token};
     }
 

@@ -152,8 +152,8 @@ template <int n, class call> class screen_server
             if (!(candidate.upper < INFINITY))
                 shared.needs_full_pass = 1;
             if (row.slot >= 0) {
-                candidate.upper = s.penalise(row, token, candidate.upper);
-                candidate.lower = s.penalise(row, token, candidate.lower);
+                candidate.upper = s.apply_penalties(row, token, candidate.upper);
+                candidate.lower = s.apply_penalties(row, token, candidate.lower);
             }
             shared.raise_best(i, candidate.lower, 0);
             return;

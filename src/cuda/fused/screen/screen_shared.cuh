@@ -4,9 +4,9 @@
  * filters of rows. A product of n columns serves n / 2 rows of the batch, two columns each.
  *
  * A threshold is a lower bound on the row's winning score; for truncated rows, on the logits, after
- * penalties, of the tokens that can affect the outputs. The filter of a row and a block of 64 tokens holds the upper
- * bound that a logit must reach so that the score can reach the threshold with the largest noise of
- * the block. Bounds of a logit are those of gumbel_screen_bound_logit().
+ * penalties, of the tokens that can affect the outputs. The filter of a row and a block of 64
+ * tokens holds the upper bound that a logit must reach so that the score can reach the threshold
+ * with the largest noise of the block. Bounds of a logit are those of gumbel_screen_bound_logit().
  */
 #ifndef GUMBEL_CUDA_SCREEN_SHARED_CUH
 #define GUMBEL_CUDA_SCREEN_SHARED_CUH
