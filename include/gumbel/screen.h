@@ -48,15 +48,18 @@
  *                drawn alone                       is a multiple of 64
  *   truncation   min_p, top_k, top_p, any order    top_k or min_p or both, and top_p of their
  *                                                  survivors, in any such order
- *   outputs      tokens, scores, status            tokens, scores, status; with truncation also
- *                                                  log-probabilities, ranks, kept and top_ids
+ *   outputs      tokens, scores, status; with      tokens, scores, status; with truncation also
+ *                top_k or min_p, unless top_p      log-probabilities, ranks, kept and top_ids
+ *                precedes them, also processed
+ *                log-probabilities, ranks, kept
+ *                and top_ids
  *   drafts       GUMBEL_RULE_COUPLED               GUMBEL_RULE_COUPLED
  *
  * All other calls take the full pass, as if there were no screen: for example, a call for
- * log-probabilities on a CPU, for summaries, or with given tokens. A call of the table also takes
- * the full pass if the screen is not known to be faster, for example if the batch is large. On CUDA
- * the limits are those of probable bounds; with certain bounds, truncated rows may be slower than
- * by the full pass if D or the batch is large.
+ * log-probabilities without truncation, for summaries, or with given tokens. A call of the table
+ * also takes the full pass if the screen is not known to be faster, for example if the batch is
+ * large. On CUDA the limits are those of probable bounds; with certain bounds, truncated rows may
+ * be slower than by the full pass if D or the batch is large.
  * gumbel_explain() reports whether a call uses the screen; if it does not, the text names the
  * feature that the screen does not support, or the limit that the call exceeds. The limits depend
  * on the device and may change between versions; tokens never depend on them.

@@ -10,6 +10,7 @@
 #include "model_tensor.h"
 #include "requests.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,13 +29,21 @@ static inline outcome *plain_outcome(int64_t batch, int32_t samples)
     return generated;
 }
 
+/* Whether the named rung serves a call. */
+static inline int is_served_by(const char *rung, gumbel_device *device, const gumbel_head *head,
+                               const gumbel_sampling *sampling, const gumbel_output *output)
+{
+    char text[4096], line[64];
+    assert_int_equal(gumbel_explain(device, head, NULL, sampling, output, text, sizeof text, NULL),
+                     GUMBEL_OK);
+    snprintf(line, sizeof line, "rows: %s:", rung);
+    return strstr(text, line) != NULL;
+}
+
 static inline int is_screened(gumbel_device *device, const gumbel_head *head,
                               const gumbel_sampling *sampling, const gumbel_output *output)
 {
-    char text[4096];
-    assert_int_equal(gumbel_explain(device, head, NULL, sampling, output, text, sizeof text, NULL),
-                     GUMBEL_OK);
-    return strstr(text, "rows: screen:") != NULL;
+    return is_served_by("screen", device, head, sampling, output);
 }
 
 /* The bundled model's head, with rows of it as hidden states, larger than those of a trunk; free

@@ -179,7 +179,7 @@ static void every_kind_of_request(void **state)
         assert_int_equal(draw(*state, &head, &req->sampling, plain), GUMBEL_OK);
         check_outcome(plain, head.first_token, end, request_describe(&plan));
         outcome_free(plain);
-        /* The full pass, with ranks, kept counts and lists, of the weights as they are. */
+        /* With ranks, kept counts and lists: by the screen only if top_k or min_p truncates. */
         outcome *all = request_outcome(req);
         assert_int_equal(draw(*state, &head, &req->sampling, all), GUMBEL_OK);
         check_outcome(all, head.first_token, end, request_describe(&plan));

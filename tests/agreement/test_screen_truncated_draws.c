@@ -111,6 +111,27 @@ static void draws_same(gumbel_device *device, const gumbel_head *head,
     outcome_free(b);
 }
 
+/* Draws with all outputs, with the screen and without; all must have the same bits. Returns whether
+ * the screen has served the call. */
+static int outputs_same(gumbel_device *device, const gumbel_head *head,
+                        const gumbel_sampling *sampling, int32_t samples, int32_t num_top,
+                        const char *what)
+{
+    gumbel_head without = *head;
+    outcome *a = outcome_make(head->hidden.rows, samples);
+    outcome *b = outcome_make(head->hidden.rows, samples);
+    outcome_widen(a, num_top, GUMBEL_PROCESSED);
+    outcome_widen(b, num_top, GUMBEL_PROCESSED);
+    without.screen = (gumbel_screen){NULL, 0};
+    const int served = is_served_by("screen-truncated", device, head, sampling, &b->output);
+    assert_int_equal(draw(device, &without, sampling, a), GUMBEL_OK);
+    assert_int_equal(draw(device, head, sampling, b), GUMBEL_OK);
+    assert_true(outcome_same(a, 0, b, OUTCOME_ALL, what));
+    outcome_free(a);
+    outcome_free(b);
+    return served;
+}
+
 static const float temperatures[] = {1.0f, 0.7f, 0.0f, 1.3f, 0.3f, 3.0f, 100.0f, 1.0f};
 
 /* Draws `calls` batches; the rules change with each call. */
@@ -135,6 +156,7 @@ static void draw_many(gumbel_device *device, const generated_head *generated, gu
             temperature[b] = temperatures[(b + position) % BATCH];
         make_rules(&r, generated->weight.rows, hostile, &random);
         draws_same(device, &head, &how, samples, name);
+        outputs_same(device, &head, &how, samples, 1 + (int32_t)(position % 7), name);
     }
 }
 
@@ -246,13 +268,70 @@ static void few_rows_are_read(void **state)
     }
 }
 
+/* Log-probabilities and other outputs of rows that top_k or min_p truncates read few rows of
+ * weights, too; those of top_p alone take the full pass. */
+static void outputs_of_survivors_read_few_rows(void **state)
+{
+    static const struct {
+        int32_t top_k;
+        float min_p, top_p;
+        gumbel_order order;
+    } each[] = {{50, 0, 1, GUMBEL_ORDER_TOP_K_TOP_P_MIN_P},
+                {50, 0, 0.95f, GUMBEL_ORDER_TOP_K_TOP_P_MIN_P},
+                {50, 0.05f, 0.95f, GUMBEL_ORDER_TOP_K_TOP_P_MIN_P},
+                {0, 0.05f, 1, GUMBEL_ORDER_TOP_K_TOP_P_MIN_P},
+                {0, 0.05f, 0.9f, GUMBEL_ORDER_MIN_P_TOP_K_TOP_P},
+                {0, 0, 0.9f, GUMBEL_ORDER_TOP_K_TOP_P_MIN_P}};
+    const int alone = (int)(sizeof each / sizeof *each) - 1;
+    generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16,
+                                             TEST_SANITIZED ? 6000 : 20000, 128, BATCH, 5);
+    gumbel_screen screen = make_screen(*state, &generated.weight);
+    const gumbel_head head = {.struct_size = sizeof head,
+                              .hidden = generated.hidden,
+                              .weight = generated.weight,
+                              .screen = screen};
+    for (int i = 0; i <= alone; i++) {
+        const float temperature = 0.3f;
+        gumbel_truncation truncation = {.struct_size = sizeof truncation,
+                                        .order = each[i].order,
+                                        .top_k = {&each[i].top_k, GUMBEL_SAME},
+                                        .min_p = {&each[i].min_p, GUMBEL_SAME},
+                                        .top_p = {&each[i].top_p, GUMBEL_SAME}};
+        if (each[i].top_k == 0)
+            truncation.top_k = (gumbel_row_i32){NULL, 0};
+        if (!(each[i].min_p > 0))
+            truncation.min_p = (gumbel_row_f32){NULL, 0};
+        gumbel_sampling how = {.struct_size = sizeof how,
+                               .temperature = {&temperature, GUMBEL_SAME},
+                               .truncation = &truncation};
+        outcome *drawn = outcome_make(BATCH, 1);
+        outcome_widen(drawn, 5, GUMBEL_PROCESSED);
+        assert_int_equal(
+            is_served_by("screen-truncated", *state, &head, &how, &drawn->output), i < alone);
+        cpu_kernels counting;
+        atomic_store(&counted.rows, 0);
+        atomic_store(&counted.tiles, 0);
+        count_products(*state, &counting);
+        assert_int_equal(draw(*state, &head, &how, drawn), GUMBEL_OK);
+        count_products(*state, NULL);
+        assert_int_equal(counted.tiles > 0, i == alone);
+        print_message("rules %d: %.1f rows of weights a row\n", i, (double)counted.rows / BATCH);
+        assert_true(i == alone || counted.rows < BATCH * head.weight.rows / 16);
+        outcome_free(drawn);
+        outputs_same(*state, &head, &how, 1, 5, "rules of outputs");
+    }
+    free(screen.data);
+    free_generated_head(&generated);
+}
+
 /* Calls for outputs that bounds do not determine take the full pass; explain() reports it. */
-static void kept_counts_take_the_full_pass(void **state)
+static void raw_outputs_take_the_full_pass(void **state)
 {
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 300, 64, BATCH, 8);
     gumbel_screen screen = make_screen(*state, &generated.weight);
     char text[4096];
     int32_t tokens[BATCH], kept[BATCH], top_k = 5;
+    float lse[BATCH];
     gumbel_truncation truncation = {.struct_size = sizeof truncation,
                                     .top_k = {&top_k, GUMBEL_SAME}};
     gumbel_head head = {.struct_size = sizeof head,
@@ -260,10 +339,17 @@ static void kept_counts_take_the_full_pass(void **state)
                         .weight = generated.weight,
                         .screen = screen};
     gumbel_sampling how = {.struct_size = sizeof how, .truncation = &truncation};
-    gumbel_output output = {.struct_size = sizeof output, .tokens = tokens, .kept = kept};
+    gumbel_output output = {.struct_size = sizeof output,
+                            .tokens = tokens,
+                            .lse = lse,
+                            .kept = kept,
+                            .logprobs_of = GUMBEL_RAW};
     assert_int_equal(gumbel_explain(*state, &head, NULL, &how, &output, text, sizeof text, NULL),
                      GUMBEL_OK);
-    assert_non_null(strstr(text, "not screen: does not support kept"));
+    assert_non_null(strstr(text, "not screen: does not support kept, raw"));
+    assert_non_null(strstr(text, "not screen-truncated: does not support raw"));
+    output.lse = NULL;
+    assert_true(is_served_by("screen-truncated", *state, &head, &how, &output));
     output.kept = NULL;
     assert_true(is_screened(*state, &head, &how, &output));
     free(screen.data);
@@ -277,7 +363,8 @@ int main(void)
         cmocka_unit_test(ties_at_cutoffs),
         cmocka_unit_test(bundled_model),
         cmocka_unit_test(few_rows_are_read),
-        cmocka_unit_test(kept_counts_take_the_full_pass),
+        cmocka_unit_test(outputs_of_survivors_read_few_rows),
+        cmocka_unit_test(raw_outputs_take_the_full_pass),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);

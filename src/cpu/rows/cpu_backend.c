@@ -10,6 +10,7 @@
 #include "cpu/call/screen/cpu_screen.h"
 #include "cpu/cpu_policy.h"
 #include "cpu/rows/cpu_rows.h"
+#include "cpu/rows/cpu_screen_survivors.h"
 #include "cpu/rows/cpu_screen_verdict.h"
 
 /* -------------------------------------------------------------------------------- rungs ---- */
@@ -21,6 +22,15 @@ static const gumbel_rung screen_rung = {
                 GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_NOISE |
                 GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS |
                 GUMBEL_CAPABILITY_EMPTY,
+};
+static const gumbel_rung screen_truncated_rung = {
+    .name = "screen-truncated",
+    .method = "bytes bound every logit, and all tokens that may survive are scored exactly",
+    .supports = GUMBEL_FEATURE_TRANSFORMS | GUMBEL_FEATURE_RANKS | GUMBEL_FEATURE_KEPT |
+                GUMBEL_FEATURE_TOP | GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITIES_OF_TRUNCATION |
+                GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_NOISE |
+                GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS,
+    .requires_any = GUMBEL_CAPABILITY_TOP_K | GUMBEL_CAPABILITY_MIN_P,
 };
 static const gumbel_rung tiles_rung = {
     .name = "tiles",
@@ -45,6 +55,8 @@ static void choose_rungs(gumbel_plan *plan, const gumbel_problem *p, uint64_t pu
     plan->rows = gumbel_rung_supports(&tiles_rung, required) ? &tiles_rung : &rows_rung;
     if (p->screen && gumbel_rung_supports(&screen_rung, required | purpose))
         plan->product = &screen_rung;
+    else if (p->screen && gumbel_rung_supports(&screen_truncated_rung, required | purpose))
+        plan->product = &screen_truncated_rung;
 }
 
 /* The plan that a call was given, or a new one at `own`. */
@@ -93,8 +105,10 @@ static gumbel_status plan_call(const gumbel_device *device, const gumbel_problem
     gumbel_cursor screen = cursor;
     if (cursor.used != SIZE_MAX && plan->rows == &rows_rung)
         add_bytes(&cursor, cpu_count_rows_workspace(cpu, p));
-    if (screen.used != SIZE_MAX && plan->product)
+    if (screen.used != SIZE_MAX && plan->product) {
         add_bytes(&screen, cpu_count_screen_workspace(cpu, p));
+        add_bytes(&screen, cpu_count_survivors_workspace(p->batch));
+    }
     plan->workspace_bytes = cursor.used > screen.used ? cursor.used : screen.used;
     return GUMBEL_OK;
 }
@@ -116,7 +130,7 @@ static size_t count_workspace_limit(const gumbel_device *device, const gumbel_li
     }
     plan_call(device, &p, 0, &plan, NULL);
     if (limits->screens && limits->hidden_size > 0)
-        screen = cpu_count_screen_limit(cpu, &p);
+        screen = cpu_count_screen_limit(cpu, &p) + cpu_count_survivors_workspace(p.batch);
     return plan.workspace_bytes > SIZE_MAX - screen ? SIZE_MAX : plan.workspace_bytes + screen;
 }
 
@@ -149,6 +163,16 @@ static gumbel_status sample_by_full_pass(gumbel_device *device, const gumbel_pro
     return GUMBEL_OK;
 }
 
+/* Fills the summaries of all rows but the fallback rows, without masses. */
+static cpu_row_range draw_by_screen(cpu_device *cpu, const gumbel_problem *p,
+                                    gumbel_summary *summaries, void *workspace)
+{
+    cpu_screen screen = {.truncate_row = cpu_draw_truncated_row};
+    cpu_run_screen(&screen, cpu, p, workspace);
+    cpu_merge_job(&screen.bound_job, screen.used_threads, summaries);
+    return cpu_find_fallback_rows(&screen);
+}
+
 /* Draws by the screen, then its fallback rows by the full pass. */
 static gumbel_status sample_by_screen(gumbel_device *device, const gumbel_problem *p,
                                       const gumbel_plan *plan, const gumbel_output *output,
@@ -156,9 +180,14 @@ static gumbel_status sample_by_screen(gumbel_device *device, const gumbel_proble
 {
     gumbel_cursor cursor = {workspace, 0};
     gumbel_summary *summaries = carve_summaries(&cursor, p->batch, p->sampling.num_samples);
-    cpu_row_range fallback = cpu_draw_by_screen((cpu_device *)device, p, cpu_draw_truncated_row,
-                                                summaries, cursor.base + cursor.used);
-    write_outputs(p, summaries, output);
+    void *rest = cursor.base + cursor.used;
+    cpu_row_range fallback;
+    if (plan->product == &screen_truncated_rung)
+        fallback = cpu_sample_survivors((cpu_device *)device, p, output, summaries, rest);
+    else {
+        fallback = draw_by_screen((cpu_device *)device, p, summaries, rest);
+        write_outputs(p, summaries, output);
+    }
     if (fallback.first == fallback.end)
         return GUMBEL_OK;
     gumbel_problem slice = gumbel_problem_slice(p, fallback.first, fallback.end - fallback.first);
@@ -174,7 +203,7 @@ static gumbel_status sample_tokens(gumbel_device *device, const gumbel_problem *
     gumbel_problem_assert(p);
     GUMBEL_ASSERT(p->batch > 0 && output->tokens);
     plan = complete_plan(plan, p, 0, &own);
-    if (find_rung((const cpu_device *)device, p, plan) == &screen_rung)
+    if (find_rung((const cpu_device *)device, p, plan) == plan->product)
         return sample_by_screen(device, p, plan, output, workspace, error);
     return sample_by_full_pass(device, p, plan, output, workspace, error);
 }
@@ -191,13 +220,15 @@ static gumbel_status explain_call(const gumbel_device *device, const gumbel_prob
         char reason[CPU_SCREEN_REASON_BYTES] = "";
         cpu_is_screen_faster(cpu, p, reason);
         gumbel_text_add_refusal(text, &screen_rung, plan.required, reason);
+        if (rung != &screen_truncated_rung)
+            gumbel_text_add_refusal(text, &screen_truncated_rung, plan.required, reason);
     }
     if (rung == &rows_rung)
         gumbel_text_add_refusal(text, &tiles_rung, plan.required, "");
     gumbel_text_add(text, "kernels: %s, %d threads, tiles of %d tokens\n",
                     gumbel_isa_name(cpu->kernels->isa), (int)cpu->threads,
                     (int)(p->hidden_size > 0 ? cpu->fused_tile : cpu->logits_tile));
-    if (rung == &screen_rung)
+    if (rung == plan.product)
         gumbel_text_add(text, "integer products: %s\n", cpu->screen->name);
     gumbel_text_add(text, "workspace: %zu bytes\n", plan.workspace_bytes);
     return GUMBEL_OK;

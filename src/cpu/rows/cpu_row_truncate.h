@@ -22,11 +22,12 @@ typedef struct cpu_rows_call {
     cpu_stage stage;
     gumbel_problem problem; /* of the job */
     const gumbel_output *output;
-    cpu_row_truncation *rows;  /* [B]; NULL if processed logits are not truncated */
-    gumbel_summary *summaries; /* [B, S] */
-    float *hidden;             /* [threads] packed hidden states, for raw logits */
-    int32_t staged;            /* threads used by staging */
-    float *processed;          /* [B, V] at processed_stride; NULL: a draw */
+    cpu_row_truncation *rows;        /* [B]; NULL if processed logits are not truncated */
+    gumbel_summary *summaries;       /* [B, S] */
+    float *hidden;                   /* [threads] packed hidden states, for raw logits */
+    int32_t staged;                  /* threads used by staging */
+    const struct cpu_screen *screen; /* whose fallback rows are left out; NULL: none */
+    float *processed;                /* [B, V] at processed_stride; NULL: a draw */
     int64_t processed_stride;
 } cpu_rows_call;
 

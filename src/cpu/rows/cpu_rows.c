@@ -2,6 +2,7 @@
 #include "cpu/rows/cpu_rows.h"
 
 #include "core/fail.h"
+#include "cpu/call/screen/cpu_screen.h"
 #include "cpu/cpu_policy.h"
 #include "cpu/rows/cpu_outputs.h"
 
@@ -55,13 +56,19 @@ static int32_t run_phase(cpu_rows_call *r, int64_t items,
     return cpu_run_task(r->job.device, worth_threads, run_claimed_items, &phase);
 }
 
+static int is_fallback_row(const cpu_rows_call *r, int64_t b)
+{
+    return r->screen && r->screen->rows[b].is_fallback;
+}
+
 static void truncate_item(cpu_rows_call *r, int32_t thread, int64_t b)
 {
     (void)thread;
-    cpu_truncate_row(r, b);
+    if (!is_fallback_row(r, b))
+        cpu_truncate_row(r, b);
 }
 
-/* Stages every row, and truncates it if `truncates`. */
+/* Stages every row; carves the arrays of truncation if `truncates`. */
 static void stage_rows(cpu_rows_call *r, cpu_device *cpu, const gumbel_problem *p, int truncates,
                        void *workspace)
 {
@@ -80,8 +87,6 @@ static void stage_rows(cpu_rows_call *r, cpu_device *cpu, const gumbel_problem *
     cpu_prepare_job(&r->job, cpu, &r->problem, workspace);
     r->staged = cpu_run_job(&r->job);
     GUMBEL_ASSERT(r->staged >= 1 && r->staged <= cpu->threads);
-    if (r->rows)
-        run_phase(r, p->batch, truncate_item, NULL);
 }
 
 /* -------------------------------------------------------------------------------- draws ---- */
@@ -124,7 +129,7 @@ static void draw_item(cpu_rows_call *r, int32_t thread, int64_t item)
         block + CPU_DRAW_BLOCKS < r->stage.blocks ? block + CPU_DRAW_BLOCKS : r->stage.blocks;
     GUMBEL_ASSERT(b < r->problem.batch && block < end);
     float z[GUMBEL_BLOCK];
-    if (r->rows[b].flags || r->rows[b].empty)
+    if (is_fallback_row(r, b) || r->rows[b].flags || r->rows[b].empty)
         return;
     for (; block < end; block++)
         if (cpu_may_block_survive(r, b, block)) {
@@ -133,17 +138,30 @@ static void draw_item(cpu_rows_call *r, int32_t thread, int64_t item)
         }
 }
 
+static void write_item(cpu_rows_call *r, int32_t thread, int64_t b)
+{
+    if (!is_fallback_row(r, b))
+        cpu_write_row_outputs(r, thread, b);
+}
+
+void cpu_draw_staged_rows(cpu_rows_call *r)
+{
+    const gumbel_output *output = r->output;
+    const int64_t batch = r->problem.batch;
+    run_phase(r, batch, truncate_item, NULL);
+    r->problem.with_mass = output->logprobs_of == GUMBEL_PROCESSED &&
+                           (output->logprobs || output->lse || output->top_logprobs);
+    int32_t used = run_phase(r, batch * count_claims_of_row(r), draw_item, clear_thread_summaries);
+    cpu_merge_job(&r->job, used, r->summaries);
+    run_phase(r, batch, write_item, NULL);
+}
+
 void cpu_sample_rows(cpu_device *cpu, const gumbel_problem *p, const gumbel_output *output,
                      void *workspace)
 {
     cpu_rows_call r = {.output = output};
     stage_rows(&r, cpu, p, 1, workspace);
-    r.problem.with_mass = output->logprobs_of == GUMBEL_PROCESSED &&
-                          (output->logprobs || output->lse || output->top_logprobs);
-    int32_t used =
-        run_phase(&r, p->batch * count_claims_of_row(&r), draw_item, clear_thread_summaries);
-    cpu_merge_job(&r.job, used, r.summaries);
-    run_phase(&r, p->batch, cpu_write_row_outputs, NULL);
+    cpu_draw_staged_rows(&r);
 }
 
 /* ----------------------------------------------------------------------- processed rows ---- */
@@ -190,6 +208,8 @@ void cpu_process_rows(cpu_device *cpu, const gumbel_problem *p, int truncates, f
 {
     cpu_rows_call r;
     stage_rows_into(&r, cpu, p, truncates, processed, stride, workspace);
+    if (r.rows)
+        run_phase(&r, p->batch, truncate_item, NULL);
     run_phase(&r, p->batch, process_item, NULL);
 }
 

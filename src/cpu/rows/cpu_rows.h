@@ -11,7 +11,7 @@
 #ifndef GUMBEL_CPU_ROWS_H
 #define GUMBEL_CPU_ROWS_H
 
-#include "cpu/host/cpu_device.h"
+#include "cpu/rows/cpu_row_truncate.h"
 
 /* Workspace bytes of a draw from whole rows, behind the plain workspace and the edits. */
 size_t cpu_count_rows_workspace(const cpu_device *cpu, const gumbel_problem *problem);
@@ -19,6 +19,9 @@ size_t cpu_count_rows_workspace(const cpu_device *cpu, const gumbel_problem *pro
 /* Draws from whole rows and writes the outputs. */
 void cpu_sample_rows(cpu_device *cpu, const gumbel_problem *problem, const gumbel_output *output,
                      void *workspace);
+
+/* Truncates staged rows, draws from them and writes their outputs. */
+void cpu_draw_staged_rows(cpu_rows_call *call);
 
 /* Fills processed [B, V] at `stride`. `truncates`: the request does more than transform. */
 void cpu_process_rows(cpu_device *cpu, const gumbel_problem *problem, int truncates,

@@ -88,6 +88,12 @@ static int32_t compute_values_between(cpu_verdict_state *state, float min_upper,
     return computed;
 }
 
+int cpu_compute_values_from(cpu_verdict_state *state, float min_upper)
+{
+    compute_values_between(state, min_upper, INFINITY, INT32_MAX);
+    return !state->stale && state->budget > 0;
+}
+
 /* The n-th largest upper bound. */
 static float find_nth_upper(const cpu_verdict_state *state, int64_t n)
 {
@@ -309,8 +315,7 @@ static gumbel_token_verdict determine_top_p_verdict(cpu_verdict_state *state, in
 
 /* ----------------------------------------------------------------------------- verdicts ---- */
 
-/* The min_p bound; -FLT_MAX without min_p. */
-static float find_min_p_bound(const cpu_verdict_state *state)
+float cpu_find_min_p_bound(const cpu_verdict_state *state)
 {
     if (!(state->rules.min_p > 0.0f))
         return -FLT_MAX;
@@ -320,7 +325,7 @@ static float find_min_p_bound(const cpu_verdict_state *state)
 gumbel_token_verdict cpu_determine_verdict(cpu_verdict_state *state, int64_t token, float value)
 {
     gumbel_token_verdict verdict = GUMBEL_TOKEN_KEPT;
-    if (state->rules.min_p > 0.0f && value < find_min_p_bound(state))
+    if (state->rules.min_p > 0.0f && value < cpu_find_min_p_bound(state))
         return GUMBEL_TOKEN_TRUNCATED;
     if (state->rules.top_k > 0)
         verdict = determine_top_k_verdict(state, value);
@@ -329,12 +334,17 @@ gumbel_token_verdict cpu_determine_verdict(cpu_verdict_state *state, int64_t tok
     return state->stale ? GUMBEL_TOKEN_UNDECIDED : verdict;
 }
 
+float cpu_find_nth_lower(const cpu_verdict_state *state, int64_t n)
+{
+    cpu_selection nth =
+        cpu_select_nth_largest(state->kernels, &state->lower, n, -FLT_MAX, state->bins);
+    return nth.reached ? nth.value : -FLT_MAX;
+}
+
 float cpu_find_removal_threshold(const cpu_verdict_state *state)
 {
-    float bound = find_min_p_bound(state);
+    float bound = cpu_find_min_p_bound(state);
     if (state->rules.top_k == 0)
         return bound;
-    cpu_selection k = cpu_select_nth_largest(state->kernels, &state->lower, state->rules.top_k,
-                                             bound, state->bins);
-    return k.reached ? k.value : bound;
+    return fmaxf(cpu_find_nth_lower(state, state->rules.top_k), bound);
 }

@@ -43,6 +43,16 @@ gumbel_token_verdict cpu_determine_verdict(cpu_verdict_state *state, int64_t tok
 /* A threshold: truncation removes all tokens below it. */
 float cpu_find_removal_threshold(const cpu_verdict_state *state);
 
+/* Computes all values whose upper bound is at least min_upper. Returns 0 if they exceed the budget,
+ * or if the screen is found stale. */
+int cpu_compute_values_from(cpu_verdict_state *state, float min_upper);
+
+/* The n-th largest lower bound; -FLT_MAX if fewer tokens have one. */
+float cpu_find_nth_lower(const cpu_verdict_state *state, int64_t n);
+
+/* The bound of min_p; -FLT_MAX without min_p. */
+float cpu_find_min_p_bound(const cpu_verdict_state *state);
+
 /* Draws row b with truncation (cpu_truncate_row_fn): a draw whose winner is removed is repeated. */
 int cpu_draw_truncated_row(cpu_screen *screen, int64_t b, int32_t thread);
 

@@ -24,8 +24,7 @@ typedef struct cpu_screen_row {
 
 struct cpu_screen;
 
-/* Draws row b with truncation, given its draws without. Returns 0 if the bounds do not determine
- * them. */
+/* Truncates row b, whose bounds are staged. Returns 0 if the bounds do not determine the result. */
 typedef int cpu_truncate_row_fn(struct cpu_screen *screen, int64_t b, int32_t thread);
 
 typedef struct cpu_screen {
@@ -34,6 +33,11 @@ typedef struct cpu_screen {
     cpu_job upper_job, lower_job; /* the call on one bound, whose values are staged */
     cpu_stage upper_stage, lower_stage;
     cpu_truncate_row_fn *truncate_row;
+    /* 1: truncate_row stages the exact values of all possible survivors, from which the caller
+     * draws; rows without truncation are fallback rows. 0: it draws, given the draws without
+     * truncation. */
+    int stages_survivors;
+    int32_t num_top;         /* of the outputs, if survivors are staged */
     gumbel_problem uncapped; /* the problem of bound_job if the call has a soft-cap */
     const cpu_screen_kernel *kernel;
     gumbel_screen_header header;
@@ -73,11 +77,14 @@ size_t cpu_count_screen_workspace(const cpu_device *cpu, const gumbel_problem *p
 /* The largest cpu_count_screen_workspace() of a call with at most these rows and samples. */
 size_t cpu_count_screen_limit(const cpu_device *cpu, const gumbel_problem *problem);
 
-/* Fills summaries [B, S], without masses, of all rows but the fallback rows. Returns a range that
- * holds all fallback rows, and maybe others. `workspace` holds the plain part, edits and screen. */
-cpu_row_range cpu_draw_by_screen(cpu_device *cpu, const gumbel_problem *problem,
-                                 cpu_truncate_row_fn *truncate_row, gumbel_summary *summaries,
-                                 void *workspace);
+/* Bounds the logits of all rows, draws from the bounds, and truncates rows, with the functions set
+ * in `screen`, all other fields of which are 0. `workspace` holds the plain part, edits and screen.
+ * Returns the workspace bytes that are used. */
+size_t cpu_run_screen(cpu_screen *screen, cpu_device *cpu, const gumbel_problem *problem,
+                      void *workspace);
+
+/* A range that holds all fallback rows, and maybe others. */
+cpu_row_range cpu_find_fallback_rows(const cpu_screen *screen);
 
 /* The value of a token of row b at this temperature, with the bits of the full pass. Uses the
  * scratch of `thread`. */

@@ -190,7 +190,9 @@ static void finish_row(cpu_screen *screen, int64_t b, int32_t thread)
     const gumbel_problem *p = screen->bound_job.problem;
     int32_t samples = p->sampling.num_samples;
     int32_t drawn = gumbel_problem_row(p, b).greedy ? 1 : samples;
-    if (has_flags(screen, b))
+    if (screen->stages_survivors)
+        drawn = 0;
+    if (has_flags(screen, b) || (screen->stages_survivors && !row->is_truncated))
         cpu_mark_fallback_row(screen, b);
     for (int32_t s = 0; s < drawn && !row->is_fallback; s++)
         cpu_score_remaining_candidates(screen, b * samples + s, thread);
@@ -233,8 +235,9 @@ static void clear_rows(cpu_screen *screen)
     }
 }
 
-static void prepare_screen(cpu_screen *screen, cpu_device *cpu, const gumbel_problem *p,
-                           void *workspace)
+/* Returns the workspace bytes that are used. */
+static size_t prepare_screen(cpu_screen *screen, cpu_device *cpu, const gumbel_problem *p,
+                             void *workspace)
 {
     size_t plain =
         cpu_count_plain_workspace(&cpu->base, p->batch, p->hidden_size, p->sampling.num_samples);
@@ -258,10 +261,10 @@ static void prepare_screen(cpu_screen *screen, cpu_device *cpu, const gumbel_pro
     screen->lower_job.stage = &screen->lower_stage;
     clear_rows(screen);
     clear_candidates(screen);
+    return cursor.used;
 }
 
-/* The rows from the first fallback row to the last one. */
-static cpu_row_range find_fallback_rows(const cpu_screen *screen)
+cpu_row_range cpu_find_fallback_rows(const cpu_screen *screen)
 {
     cpu_row_range fallback = {0, screen->exact_job.problem->batch};
     while (fallback.first < fallback.end && !screen->rows[fallback.first].is_fallback)
@@ -271,17 +274,13 @@ static cpu_row_range find_fallback_rows(const cpu_screen *screen)
     return fallback;
 }
 
-cpu_row_range cpu_draw_by_screen(cpu_device *cpu, const gumbel_problem *p,
-                                 cpu_truncate_row_fn *truncate_row, gumbel_summary *summaries,
-                                 void *workspace)
+size_t cpu_run_screen(cpu_screen *screen, cpu_device *cpu, const gumbel_problem *p, void *workspace)
 {
-    cpu_screen screen = {.truncate_row = truncate_row};
-    GUMBEL_ASSERT(p->batch > 0 && p->hidden_size > 0 && !p->with_mass);
-    prepare_screen(&screen, cpu, p, workspace);
-    cpu_split_hidden_rows(&screen);
-    screen.used_threads = cpu_run_job(&screen.bound_job);
-    atomic_store(&screen.next, 0);
-    cpu_run_task(cpu, p->batch > 1 && cpu_is_worth_threads(p), finish_claimed_rows, &screen);
-    cpu_merge_job(&screen.bound_job, screen.used_threads, summaries);
-    return find_fallback_rows(&screen);
+    GUMBEL_ASSERT(p->batch > 0 && p->hidden_size > 0 && !p->with_mass && screen->truncate_row);
+    const size_t used = prepare_screen(screen, cpu, p, workspace);
+    cpu_split_hidden_rows(screen);
+    screen->used_threads = cpu_run_job(&screen->bound_job);
+    atomic_store(&screen->next, 0);
+    cpu_run_task(cpu, p->batch > 1 && cpu_is_worth_threads(p), finish_claimed_rows, screen);
+    return used;
 }
