@@ -156,9 +156,13 @@ bool run_problem(int index, draw_counts *counts)
 int main(int argc, char **argv)
 {
     draw_counts counts = {};
+    uint64_t random = 1;
+    const bool verifies = verifies_norms(&random);
+    if (!verifies)
+        printf("verification of the norms of weights is wrong\n");
     int failed = run_problems(argc, argv, 40, 700, [&](int i) { return run_problem(i, &counts); });
     printf("%d calls with the screen, %d by the full pass, %.1f candidates a draw\n",
            counts.by_screen, counts.by_full_pass,
            counts.rows ? (double)counts.listed / (double)counts.rows : 0.0);
-    return failed != 0;
+    return failed != 0 || !verifies;
 }

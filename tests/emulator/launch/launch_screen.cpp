@@ -222,17 +222,45 @@ void store_dither(const cuda_screen_build &build, uint64_t seed, uint64_t *rando
     }
 }
 
-/* Verification passes; unless all bytes are 0, it fails if a bound is halved, or the dither of a
- * column changes by half a step. */
+/* The byte of a weight in the copy. */
+int8_t &find_byte(const cuda_screen_build &build, int64_t row, int64_t column)
+{
+    const int64_t tile = row / CUDA_SCREEN_TILE * build.depths + column / CUDA_SCREEN_TILE;
+    const int in = (int)(column % CUDA_SCREEN_TILE), at = operand_row(row % CUDA_SCREEN_TILE);
+    return build.copy[(tile * CUDA_SCREEN_TILE + at) * CUDA_SCREEN_TILE +
+                      ((in / 16) ^ (at % 8)) * 16 + in % 16];
+}
+
+/* The first row for which verification fails, or CUDA_SCREEN_HOLDS. */
+unsigned long long find_fault_of(cuda_screen_build &build, int64_t blocks, uint64_t *random,
+                                 const char *what)
+{
+    unsigned long long fault = CUDA_SCREEN_HOLDS;
+    build.fault = &fault;
+    run_ctas(build_body<gumbel_verify_screen>, &build,
+             {blocks, 1, CUDA_SCREEN_MAKE_THREADS, 0, memories}, random, what);
+    return fault;
+}
+
+/* Moves the dither of a column by a whole step, and with it the bytes of the first block: all but
+ * the range of the dither then holds for this block. Returns 0 for a column without room. */
+bool shift_column(cuda_screen_build &build, int64_t column)
+{
+    const int64_t rows = std::min<int64_t>(build.weight.rows, GUMBEL_BLOCK);
+    for (int64_t row = 0; row < rows; row++)
+        if (find_byte(build, row, column) > 125)
+            return false;
+    for (int64_t row = 0; row < rows; row++)
+        find_byte(build, row, column)++;
+    build.dither[column] += 1 << 24;
+    return true;
+}
+
+/* Verification passes; unless all bytes are 0, it fails if a bound is halved, the dither of a
+ * column changes by half a step, or is out of range. */
 void verify_screen(cuda_screen_build &build, int64_t blocks, uint64_t *random, const char *what)
 {
-    const cta_shape shape = {blocks, 1, CUDA_SCREEN_MAKE_THREADS, 0, memories};
-    const auto find_fault = [&] {
-        unsigned long long fault = CUDA_SCREEN_HOLDS;
-        build.fault = &fault;
-        run_ctas(build_body<gumbel_verify_screen>, &build, shape, random, what);
-        return fault;
-    };
+    const auto find_fault = [&] { return find_fault_of(build, blocks, random, what); };
     if (find_fault() != CUDA_SCREEN_HOLDS)
         die("%s: the screen is wrong for row %llu", what, find_fault());
     const float size = build.bounds->size;
@@ -246,18 +274,31 @@ void verify_screen(cuda_screen_build &build, int64_t blocks, uint64_t *random, c
     if (size >= 1 && find_fault() >= GUMBEL_BLOCK)
         die("%s: verification passes with wrong dither", what);
     dither = was;
+    const int64_t column = build.weight.cols / 2, rows = build.weight.rows;
+    if (size >= 1 && shift_column(build, column)) {
+        build.bounds->size = 4 * size;
+        if (find_fault() >= GUMBEL_BLOCK)
+            die("%s: verification passes with dither that is out of range", what);
+        build.bounds->size = size;
+        build.dither[column] -= 1 << 24;
+        for (int64_t row = 0; row < std::min<int64_t>(rows, GUMBEL_BLOCK); row++)
+            find_byte(build, row, column)--;
+    }
 }
 
 } // namespace
 
-void *emulate_prepare_screen(const gumbel_tensor &weight, gumbel_screen_certificate certificate,
-                             uint64_t seed, int list_max, uint64_t *random, const char *what)
+namespace
 {
-    gumbel_screen_offsets offsets;
+
+/* Arguments of the kernels that make a screen, in memory on the heap, which the caller frees. */
+cuda_screen_build make_build(const gumbel_tensor &weight, gumbel_screen_certificate certificate,
+                             int list_max, gumbel_screen_offsets *offsets, const char *what)
+{
     if (!gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, weight.rows, weight.cols,
-                                       &offsets))
+                                       offsets))
         die("%s: a screen does not support the weights", what);
-    char *screen = (char *)poisoned_workspace(offsets.bytes);
+    char *screen = (char *)poisoned_workspace(offsets->bytes);
     cuda_screen_build build = {};
     build.weight = weight;
     build.initial_header.magic = GUMBEL_SCREEN_MAGIC;
@@ -269,19 +310,57 @@ void *emulate_prepare_screen(const gumbel_tensor &weight, gumbel_screen_certific
     build.initial_header.list_max = list_max;
     build.initial_header.certificate = certificate;
     build.header = (gumbel_screen_header *)screen;
-    build.bounds = (gumbel_screen_block *)(screen + offsets.bounds);
-    build.steps = (float *)(screen + offsets.steps);
-    build.dither = (int32_t *)(screen + offsets.dither);
-    build.copy = (int8_t *)(screen + offsets.copy);
-    build.depths = (int32_t)(offsets.columns / CUDA_SCREEN_TILE);
+    build.bounds = (gumbel_screen_block *)(screen + offsets->bounds);
+    build.steps = (float *)(screen + offsets->steps);
+    build.dither = (int32_t *)(screen + offsets->dither);
+    build.copy = (int8_t *)(screen + offsets->copy);
+    build.depths = (int32_t)(offsets->columns / CUDA_SCREEN_TILE);
+    return build;
+}
+
+/* Quantizes the weights, behind dither that is already stored. */
+void make_copy(cuda_screen_build &build, int64_t blocks, uint64_t *random, const char *what)
+{
+    run_ctas(build_body<gumbel_make_screen>, &build,
+             {blocks, 1, CUDA_SCREEN_MAKE_THREADS, CUDA_SCREEN_MAKE_BYTES, memories}, random, what);
+    run_ctas(build_body<gumbel_seal_screen>, &build, one_warp, random, what);
+}
+
+} // namespace
+
+void *emulate_prepare_screen(const gumbel_tensor &weight, gumbel_screen_certificate certificate,
+                             uint64_t seed, int list_max, uint64_t *random, const char *what)
+{
+    gumbel_screen_offsets offsets;
+    cuda_screen_build build = make_build(weight, certificate, list_max, &offsets, what);
     run_ctas(build_body<gumbel_begin_screen>, &build, one_warp, random, what);
     store_dither(build, seed, random, what);
-    run_ctas(build_body<gumbel_make_screen>, &build,
-             {offsets.blocks, 1, CUDA_SCREEN_MAKE_THREADS, CUDA_SCREEN_MAKE_BYTES, memories},
-             random, what);
-    run_ctas(build_body<gumbel_seal_screen>, &build, one_warp, random, what);
+    make_copy(build, offsets.blocks, random, what);
     verify_screen(build, offsets.blocks, random, what);
-    return screen;
+    return build.header;
+}
+
+bool verifies_norms(uint64_t *random)
+{
+    constexpr int64_t rows = 16, columns = 1024;
+    const char *what = "norms of weights";
+    std::vector<uint16_t> weights(rows * columns);
+    for (int64_t i = 0; i < rows * columns; i++)
+        dtype_store(weights.data(), GUMBEL_BFLOAT16, i, i % columns ? 0.498046875f : 126.0f);
+    gumbel_screen_offsets offsets;
+    cuda_screen_build build =
+        make_build(tensor_of(weights.data(), GUMBEL_BFLOAT16, rows, columns, columns),
+                   GUMBEL_SCREEN_CERTAIN, GUMBEL_SCREEN_LIST_MAX, &offsets, what);
+    run_ctas(build_body<gumbel_begin_screen>, &build, one_warp, random, what);
+    /* All bytes but the first column's are 0, and all errors small: the weights are -u. */
+    std::fill_n(build.dither, columns, -(int32_t)(0.49 * (1 << 24)));
+    build.dither[0] = 0;
+    make_copy(build, offsets.blocks, random, what);
+    const bool holds = find_fault_of(build, offsets.blocks, random, what) == CUDA_SCREEN_HOLDS;
+    build.bounds->size = 126.001f; /* above the norm of the bytes */
+    const bool fails = find_fault_of(build, offsets.blocks, random, what) == 0;
+    free(build.header);
+    return holds && fails;
 }
 
 namespace

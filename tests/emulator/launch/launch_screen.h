@@ -17,6 +17,10 @@
 void *emulate_prepare_screen(const gumbel_tensor &weight, gumbel_screen_certificate certificate,
                              uint64_t seed, int list_max, uint64_t *random, const char *what);
 
+/* Whether verification finds that N + E does not bound the norm of the weights, where N bounds that
+ * of the bytes. */
+bool verifies_norms(uint64_t *random);
+
 /* A random certificate. */
 gumbel_screen_certificate choose_certificate(uint64_t *random);
 
