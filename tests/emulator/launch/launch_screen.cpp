@@ -242,8 +242,8 @@ unsigned long long find_fault_of(cuda_screen_build &build, int64_t blocks, uint6
     return fault;
 }
 
-/* Moves the dither of a column by a whole step, and with it the bytes of the first block: all but
- * the range of the dither then holds for this block. Returns 0 for a column without room. */
+/* Moves the dither of a column by a whole step, and with it the bytes of the first block: for this
+ * block, the range of the dither alone is then wrong. Returns 0 for a column without room. */
 bool shift_column(cuda_screen_build &build, int64_t column)
 {
     const int64_t rows = std::min<int64_t>(build.weight.rows, GUMBEL_BLOCK);
