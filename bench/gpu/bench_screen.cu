@@ -14,7 +14,7 @@
  * replayed in turns, each time at another position. Before that, the tokens of both are compared at
  * 20 positions. Some shapes draw four samples a row, some have a mask per row that allows half of
  * the tokens, and some truncate rows: "k 50" and "k 100" with p = 0.95, and "penalties", those of a
- * history of 2% of the tokens, with k = 50 and p = 0.95.
+ * history of 1/64 of the tokens, with k = 50 and p = 0.95.
  */
 #include "bench/cuda_measure.cuh"
 

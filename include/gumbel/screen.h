@@ -48,11 +48,11 @@
  *                drawn alone                       is a multiple of 64
  *   truncation   min_p, top_k, top_p, any order    top_k or min_p or both, and top_p of their
  *                                                  survivors, in any such order
- *   outputs      tokens, scores, status; with      tokens, scores, status; with truncation also
- *                top_k or min_p, unless top_p      log-probabilities, ranks, kept and top_ids
- *                precedes them, also processed
- *                log-probabilities, ranks, kept
- *                and top_ids
+ *   outputs      tokens, scores, status; if all    tokens, scores, status; with truncation also
+ *                rows have top_k or min_p, and     processed log-probabilities, lse, ranks, kept
+ *                top_p applies to their survivors: and top_ids
+ *                also processed log-probabilities,
+ *                lse, ranks, kept and top_ids
  *   drafts       GUMBEL_RULE_COUPLED               GUMBEL_RULE_COUPLED
  *
  * All other calls take the full pass, as if there were no screen: for example, a call for
@@ -65,11 +65,14 @@
  * on the device and may change between versions; tokens never depend on them.
  *
  * Fallback rows. On a CPU a row takes the full pass if it has too many candidates, if the bounds do
- * not determine its truncation, or if its logits are not finite. On CUDA one such row, or a
- * truncated row that may keep more tokens than the kernel holds (top_k above 100; top_k and min_p
- * disabled; more than 512 tokens within min_p), or whose penalties raise logits, makes the whole
- * call take the full pass. The host does not wait, so gumbel_explain() cannot
- * report this.
+ * not determine its truncation, or if its logits are not finite. On CUDA the whole call takes the
+ * full pass if one row is such a row, or a truncated row
+ *   - with a top_k, or num_top, above 100;
+ *   - without top_k and min_p;
+ *   - that is greedy, if processed log-probabilities or kept are requested;
+ *   - of which min_p may keep more than 512 tokens by the bounds;
+ *   - with penalties that raise logits.
+ * The host does not wait, so gumbel_explain() cannot report this.
  *
  * Stale weights. The weights must not change while their screen is used. If they change, by an
  * update in place or by NaN from a training step, the screen is stale. A draw with a stale screen

@@ -123,7 +123,7 @@ static int outputs_same(gumbel_device *device, const gumbel_head *head,
     outcome_widen(a, num_top, GUMBEL_PROCESSED);
     outcome_widen(b, num_top, GUMBEL_PROCESSED);
     without.screen = (gumbel_screen){NULL, 0};
-    const int served = is_served_by("screen-truncated", device, head, sampling, &b->output);
+    const int served = is_served_by("screen-survivors", device, head, sampling, &b->output);
     assert_int_equal(draw(device, &without, sampling, a), GUMBEL_OK);
     assert_int_equal(draw(device, head, sampling, b), GUMBEL_OK);
     assert_true(outcome_same(a, 0, b, OUTCOME_ALL, what));
@@ -283,8 +283,8 @@ static void outputs_of_survivors_read_few_rows(void **state)
                 {0, 0.05f, 0.9f, GUMBEL_ORDER_MIN_P_TOP_K_TOP_P},
                 {0, 0, 0.9f, GUMBEL_ORDER_TOP_K_TOP_P_MIN_P}};
     const int alone = (int)(sizeof each / sizeof *each) - 1;
-    generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16,
-                                             TEST_SANITIZED ? 6000 : 20000, 128, BATCH, 5);
+    generated_head generated =
+        generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, TEST_SANITIZED ? 6000 : 20000, 128, BATCH, 5);
     gumbel_screen screen = make_screen(*state, &generated.weight);
     const gumbel_head head = {.struct_size = sizeof head,
                               .hidden = generated.hidden,
@@ -301,13 +301,15 @@ static void outputs_of_survivors_read_few_rows(void **state)
             truncation.top_k = (gumbel_row_i32){NULL, 0};
         if (!(each[i].min_p > 0))
             truncation.min_p = (gumbel_row_f32){NULL, 0};
+        if (!(each[i].top_p < 1))
+            truncation.top_p = (gumbel_row_f32){NULL, 0};
         gumbel_sampling how = {.struct_size = sizeof how,
                                .temperature = {&temperature, GUMBEL_SAME},
                                .truncation = &truncation};
         outcome *drawn = outcome_make(BATCH, 1);
         outcome_widen(drawn, 5, GUMBEL_PROCESSED);
-        assert_int_equal(
-            is_served_by("screen-truncated", *state, &head, &how, &drawn->output), i < alone);
+        assert_int_equal(is_served_by("screen-survivors", *state, &head, &how, &drawn->output),
+                         i < alone);
         cpu_kernels counting;
         atomic_store(&counted.rows, 0);
         atomic_store(&counted.tiles, 0);
@@ -325,13 +327,13 @@ static void outputs_of_survivors_read_few_rows(void **state)
 }
 
 /* Calls for outputs that bounds do not determine take the full pass; explain() reports it. */
-static void raw_outputs_take_the_full_pass(void **state)
+static void other_outputs_take_the_full_pass(void **state)
 {
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 300, 64, BATCH, 8);
     gumbel_screen screen = make_screen(*state, &generated.weight);
     char text[4096];
     int32_t tokens[BATCH], kept[BATCH], top_k = 5;
-    float lse[BATCH];
+    float lse[BATCH], top_p = 0.9f;
     gumbel_truncation truncation = {.struct_size = sizeof truncation,
                                     .top_k = {&top_k, GUMBEL_SAME}};
     gumbel_head head = {.struct_size = sizeof head,
@@ -347,9 +349,19 @@ static void raw_outputs_take_the_full_pass(void **state)
     assert_int_equal(gumbel_explain(*state, &head, NULL, &how, &output, text, sizeof text, NULL),
                      GUMBEL_OK);
     assert_non_null(strstr(text, "not screen: does not support kept, raw"));
-    assert_non_null(strstr(text, "not screen-truncated: does not support raw"));
+    assert_non_null(strstr(text, "not screen-survivors: does not support raw"));
     output.lse = NULL;
-    assert_true(is_served_by("screen-truncated", *state, &head, &how, &output));
+    assert_true(is_served_by("screen-survivors", *state, &head, &how, &output));
+    float temperatures_of_rows[BATCH] = {1, 1, 0.7f, 0, 1, 1, 1, 1}; /* one row is greedy */
+    how.temperature = (gumbel_row_f32){temperatures_of_rows, 1};
+    assert_false(is_served_by("screen-survivors", *state, &head, &how, &output));
+    assert_int_equal(gumbel_explain(*state, &head, NULL, &how, &output, text, sizeof text, NULL),
+                     GUMBEL_OK);
+    assert_non_null(strstr(text, "not screen-survivors: a row is greedy, or has neither"));
+    how.temperature = (gumbel_row_f32){NULL, 0};
+    truncation.order = GUMBEL_ORDER_JOINT;
+    truncation.top_p = (gumbel_row_f32){&top_p, GUMBEL_SAME};
+    assert_false(is_served_by("screen-survivors", *state, &head, &how, &output));
     output.kept = NULL;
     assert_true(is_screened(*state, &head, &how, &output));
     free(screen.data);
@@ -364,7 +376,7 @@ int main(void)
         cmocka_unit_test(bundled_model),
         cmocka_unit_test(few_rows_are_read),
         cmocka_unit_test(outputs_of_survivors_read_few_rows),
-        cmocka_unit_test(raw_outputs_take_the_full_pass),
+        cmocka_unit_test(other_outputs_take_the_full_pass),
     };
     int failures;
     RUN_ON_EVERY_ISA(tests, failures);

@@ -294,7 +294,8 @@ static void screen_limits_are_explained(void **state)
     p.history.prompt = p.history.output = (uint32_t *)something;
     p.scale = 0.5f;
     assert_explained(&hopper, &p,
-                     "not screen-truncated: the head has a scale, and the call penalties\n");
+                     "not screen-truncated: penalties are not supported with a scale other than "
+                     "1\n");
 }
 
 static void rungs_can_be_forced(void **state)

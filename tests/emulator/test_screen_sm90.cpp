@@ -157,7 +157,7 @@ int main(int argc, char **argv)
 {
     draw_counts counts = {};
     uint64_t random = 1;
-    const bool verifies = verifies_norms(&random);
+    const bool verifies = finds_norm_fault(&random);
     if (!verifies)
         printf("verification of the norms of weights is wrong\n");
     int failed = run_problems(argc, argv, 40, 700, [&](int i) { return run_problem(i, &counts); });

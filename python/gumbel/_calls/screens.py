@@ -48,10 +48,10 @@ class Screen:
     the dither can search for hidden states for which a probable bound fails.
 
     Pass a screen in place of its weights to any call. A screen changes the time of a call, never
-    its results. Calls that it cannot serve use the full pass over the weights: raw
-    log-probabilities, and without top_k or min_p all log-probabilities (hence logprobs=None), ranks
-    and lists of tokens; gumbel.explain() reports which. A screen takes half as much memory as
-    bfloat16 weights. Threads may share it.
+    its results. Calls that it cannot serve use the full pass over the weights: always those for raw
+    log-probabilities, and, unless all rows have top_k or min_p, those for other log-probabilities
+    (hence logprobs=None), ranks, kept counts and lists of tokens; gumbel.explain() reports which. A
+    screen takes half as much memory as bfloat16 weights. Threads may share it.
 
     A Screen keeps a reference to the weights. Changed weights make it stale. A call with a stale
     screen raises ValueError if it detects the change: the array has other memory (a Parameter's

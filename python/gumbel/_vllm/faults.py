@@ -32,7 +32,7 @@ _step = threading.local()  # .statuses: those of this thread's latest draw
 counted = StatusCount(logger, "their requests end with finish_reason error")
 
 
-class _HostCopy:
+class _PinnedBuffer:
     """Pinned memory for int32 [capacity], and the event after which a GPU has written it."""
 
     def __init__(self, device: torch.device, capacity: int) -> None:
@@ -41,38 +41,38 @@ class _HostCopy:
         self.event = torch.cuda.Event()
 
 
-_unused: list[_HostCopy] = []  # for later steps: a new one takes some 50 us of the host
+_free_buffers: list[_PinnedBuffer] = []  # for later steps: a new one takes some 50 us of the host
 
 
-def _take_copy(rows: torch.Tensor) -> _HostCopy:
-    """A copy with room for these rows that no other step uses."""
-    while _unused:
-        found = _unused.pop()
+def _acquire_buffer(rows: torch.Tensor) -> _PinnedBuffer:
+    """A buffer for these rows that no other step uses."""
+    while _free_buffers:
+        found = _free_buffers.pop()
         if found.device == rows.device and len(found.memory) >= len(rows):
             return found
-    return _HostCopy(rows.device, 1 << (len(rows) - 1).bit_length())
+    return _PinnedBuffer(rows.device, 1 << (len(rows) - 1).bit_length())
 
 
 class _Statuses:
     """Statuses of rows, being copied to the host."""
 
     def __init__(self, rows: torch.Tensor) -> None:
-        self._copy: Optional[_HostCopy] = None
+        self._buffer: Optional[_PinnedBuffer] = None
         self._count = len(rows)
         if rows.is_cpu:
             self._found = rows.tolist()  # the next draw writes the same array
             return
-        self._copy = _take_copy(rows)
-        self._copy.memory[: self._count].copy_(rows, non_blocking=True)
-        self._copy.event.record()
+        self._buffer = _acquire_buffer(rows)
+        self._buffer.memory[: self._count].copy_(rows, non_blocking=True)
+        self._buffer.event.record()
 
     def read(self) -> list[int]:
         """The statuses; waits for the copy."""
-        copy, self._copy = self._copy, None
-        if copy is not None:
-            copy.event.synchronize()
-            self._found = copy.memory[: self._count].tolist()
-            _unused.append(copy)
+        buffer, self._buffer = self._buffer, None
+        if buffer is not None:
+            buffer.event.synchronize()
+            self._found = buffer.memory[: self._count].tolist()
+            _free_buffers.append(buffer)
         return self._found
 
 

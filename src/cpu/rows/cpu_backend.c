@@ -13,6 +13,8 @@
 #include "cpu/rows/cpu_screen_survivors.h"
 #include "cpu/rows/cpu_screen_verdict.h"
 
+#include <stdio.h>
+
 /* -------------------------------------------------------------------------------- rungs ---- */
 
 static const gumbel_rung screen_rung = {
@@ -23,11 +25,12 @@ static const gumbel_rung screen_rung = {
                 GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS |
                 GUMBEL_CAPABILITY_EMPTY,
 };
-static const gumbel_rung screen_truncated_rung = {
-    .name = "screen-truncated",
+static const gumbel_rung screen_survivors_rung = {
+    .name = "screen-survivors",
     .method = "bytes bound every logit, and all tokens that may survive are scored exactly",
     .supports = GUMBEL_FEATURE_TRANSFORMS | GUMBEL_FEATURE_RANKS | GUMBEL_FEATURE_KEPT |
-                GUMBEL_FEATURE_TOP | GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITIES_OF_TRUNCATION |
+                GUMBEL_FEATURE_TOP | GUMBEL_CAPABILITY_MASS |
+                (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
                 GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_NOISE |
                 GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS,
     .requires_any = GUMBEL_CAPABILITY_TOP_K | GUMBEL_CAPABILITY_MIN_P,
@@ -55,8 +58,8 @@ static void choose_rungs(gumbel_plan *plan, const gumbel_problem *p, uint64_t pu
     plan->rows = gumbel_rung_supports(&tiles_rung, required) ? &tiles_rung : &rows_rung;
     if (p->screen && gumbel_rung_supports(&screen_rung, required | purpose))
         plan->product = &screen_rung;
-    else if (p->screen && gumbel_rung_supports(&screen_truncated_rung, required | purpose))
-        plan->product = &screen_truncated_rung;
+    else if (p->screen && gumbel_rung_supports(&screen_survivors_rung, required | purpose))
+        plan->product = &screen_survivors_rung;
 }
 
 /* The plan that a call was given, or a new one at `own`. */
@@ -69,11 +72,24 @@ static const gumbel_plan *complete_plan(const gumbel_plan *plan, const gumbel_pr
     return own;
 }
 
+/* Whether the survivors determine the outputs of every row of the call. */
+static int truncates_all_rows(const gumbel_problem *p)
+{
+    for (int64_t b = 0; b < p->batch; b++) {
+        const gumbel_rules rules = gumbel_problem_rules(p, b, gumbel_problem_row(p, b).greedy);
+        if (!cpu_has_survivors(&rules))
+            return 0;
+    }
+    return 1;
+}
+
 /* The rung that serves a call of exactly these rows. */
 static const gumbel_rung *find_rung(const cpu_device *cpu, const gumbel_problem *p,
                                     const gumbel_plan *plan)
 {
-    return plan->product && cpu_is_screen_faster(cpu, p, NULL) ? plan->product : plan->rows;
+    const int is_served = plan->product != &screen_survivors_rung || truncates_all_rows(p);
+    const int uses_screen = plan->product && is_served && cpu_is_screen_faster(cpu, p, NULL);
+    return uses_screen ? plan->product : plan->rows;
 }
 
 /* ---------------------------------------------------------------------------- workspace ---- */
@@ -182,7 +198,7 @@ static gumbel_status sample_by_screen(gumbel_device *device, const gumbel_proble
     gumbel_summary *summaries = carve_summaries(&cursor, p->batch, p->sampling.num_samples);
     void *rest = cursor.base + cursor.used;
     cpu_row_range fallback;
-    if (plan->product == &screen_truncated_rung)
+    if (plan->product == &screen_survivors_rung)
         fallback = cpu_sample_survivors((cpu_device *)device, p, output, summaries, rest);
     else {
         fallback = draw_by_screen((cpu_device *)device, p, summaries, rest);
@@ -220,8 +236,10 @@ static gumbel_status explain_call(const gumbel_device *device, const gumbel_prob
         char reason[CPU_SCREEN_REASON_BYTES] = "";
         cpu_is_screen_faster(cpu, p, reason);
         gumbel_text_add_refusal(text, &screen_rung, plan.required, reason);
-        if (rung != &screen_truncated_rung)
-            gumbel_text_add_refusal(text, &screen_truncated_rung, plan.required, reason);
+        if (!reason[0] && !truncates_all_rows(p))
+            snprintf(reason, sizeof reason, "a row is greedy, or has neither top_k nor min_p");
+        if (rung != &screen_survivors_rung)
+            gumbel_text_add_refusal(text, &screen_survivors_rung, plan.required, reason);
     }
     if (rung == &rows_rung)
         gumbel_text_add_refusal(text, &tiles_rung, plan.required, "");

@@ -10,17 +10,20 @@
 #include "cpu/rows/cpu_rows.h"
 #include "cpu/rows/cpu_screen_verdict.h"
 
+int cpu_has_survivors(const gumbel_rules *rules)
+{
+    return (rules->top_k > 0 || rules->min_p > 0.0f) && !(rules->joint && rules->top_p < 1.0f);
+}
+
 /* A value that all tokens reach that can affect the row's outputs; -FLT_MAX: unknown. */
 static float find_outputs_threshold(const cpu_verdict_state *state, int32_t num_top)
 {
     const gumbel_rules *rules = &state->rules;
     const int64_t listed = rules->top_k > num_top ? rules->top_k : num_top;
     const float by_rank = listed > 0 ? cpu_find_nth_lower(state, listed) : INFINITY;
-    if (rules->joint && rules->top_p < 1.0f)
-        return -FLT_MAX; /* top_p depends on the mass of all tokens */
-    if (rules->top_k > 0)
-        return by_rank;
-    return rules->min_p > 0.0f ? fminf(by_rank, cpu_find_min_p_bound(state)) : -FLT_MAX;
+    if (!cpu_has_survivors(rules))
+        return -FLT_MAX;
+    return rules->top_k > 0 ? by_rank : fminf(by_rank, cpu_find_min_p_bound(state));
 }
 
 /* Replaces the staged upper bounds below the threshold by -inf. */

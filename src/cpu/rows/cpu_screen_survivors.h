@@ -7,6 +7,9 @@
 
 #include "cpu/call/screen/cpu_screen.h"
 
+/* Whether rules keep few tokens, whose mass alone determines the outputs of their row. */
+int cpu_has_survivors(const gumbel_rules *rules);
+
 /* Workspace bytes beyond those of cpu_count_screen_workspace(). */
 size_t cpu_count_survivors_workspace(int64_t batch);
 

@@ -68,7 +68,7 @@ static const char *screen_truncated_refuses(const cuda_device *cuda, const gumbe
     if (!is_preferred && p->hidden_size > CUDA_SCREEN_TRUNCATED_HIDDEN_MAX)
         return "truncated rows with a D above 8192 were not measured";
     if (p->features & GUMBEL_FEATURE_PENALTIES && p->scale != 1.0f)
-        return "the head has a scale, and the call penalties";
+        return "penalties are not supported with a scale other than 1";
     return cluster_refuses(cuda, p, 0);
 }
 
@@ -107,7 +107,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
     },
     {
         .rung = {.name = "screen-truncated",
-                 .method = "an int8 copy finds the leading tokens of rows truncated to at most 100",
+                 .method = "an int8 copy finds the tokens that top_k <= 100 or min_p may keep",
                  .kernels = "screen_score.cu, screen_draw.cu, screen_rows.cu, "
                             "fused_fallback_sm90.cu, truncated_cluster.cu",
                  .supports = GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_RANKS |

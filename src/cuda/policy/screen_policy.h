@@ -55,8 +55,8 @@ static inline int64_t cuda_screen_draws(const gumbel_problem *p)
            (cuda_screen_case_of(p) == CUDA_SCREEN_TRUNCATED ? 1 : p->sampling.num_samples);
 }
 
-/* Maximum number of leading tokens of a row that a draw with a screen finds: no more than the tiles
- * of the first wave, less those that may be late, on a GPU of 114 multiprocessors. */
+/* Largest top_k or num_top of a truncated row: no more than the tiles of the first wave, less those
+ * that may be late, on a GPU of 114 multiprocessors. */
 #define CUDA_SCREEN_RANK_MAX 100
 
 /* Widths of the integer product that kernels are compiled for. */
@@ -78,7 +78,7 @@ static const int cuda_screen_widths[CUDA_SCREEN_WIDTHS] = {8, 16, 32, 64, 128};
 
 /* Threshold words of a truncated row: its threshold (row_thresholds.cuh); how many tokens are
  * listed and how many of these scored, 32 bits each; the threshold after the first scoring pass;
- * which leading tokens can affect the outputs: screen_bound_word(). */
+ * which leading tokens can affect the outputs: pack_bound_word(). */
 enum {
     CUDA_TRUNCATED_THRESHOLD,
     CUDA_TRUNCATED_COUNTS,

@@ -17,9 +17,9 @@
 void *emulate_prepare_screen(const gumbel_tensor &weight, gumbel_screen_certificate certificate,
                              uint64_t seed, int list_max, uint64_t *random, const char *what);
 
-/* Whether verification finds that N + E does not bound the norm of the weights, where N bounds that
- * of the bytes. */
-bool verifies_norms(uint64_t *random);
+/* Whether verification finds that N + E does not bound the norm of w / s, in a screen whose N
+ * bounds the norm of the bytes, and E that of the errors. */
+bool finds_norm_fault(uint64_t *random);
 
 /* A random certificate. */
 gumbel_screen_certificate choose_certificate(uint64_t *random);

@@ -121,7 +121,7 @@ def test_steps_in_flight_have_pinned_memory_of_their_own(monkeypatch):
     class OnGpu(torch.Tensor):
         is_cpu = False
 
-    class HostCopy:
+    class PinnedBuffer:
         def __init__(self, device, capacity):
             self.device, self.memory = device, torch.full((capacity,), 7, dtype=torch.int32)
             self.event = types.SimpleNamespace(record=lambda: None, synchronize=lambda: None)
@@ -129,14 +129,14 @@ def test_steps_in_flight_have_pinned_memory_of_their_own(monkeypatch):
     def note(*statuses):
         return faults._Statuses(torch.tensor(statuses, dtype=torch.int32).as_subclass(OnGpu))
 
-    monkeypatch.setattr(faults, "_HostCopy", HostCopy)
-    monkeypatch.setattr(faults, "_unused", [])
+    monkeypatch.setattr(faults, "_PinnedBuffer", PinnedBuffer)
+    monkeypatch.setattr(faults, "_free_buffers", [])
     first, second = note(0, 1, 2), note(3)
-    memory = first._copy.memory
-    assert second._copy.memory is not memory
-    assert first.read() == first.read() == [0, 1, 2] and len(faults._unused) == 1
+    memory = first._buffer.memory
+    assert second._buffer.memory is not memory
+    assert first.read() == first.read() == [0, 1, 2] and len(faults._free_buffers) == 1
     third = note(4, 0, 0, 5)
-    assert third._copy.memory is memory
+    assert third._buffer.memory is memory
     assert second.read() == [3] and third.read() == [4, 0, 0, 5]
     assert note(*range(9)).read() == list(range(9))
     dropped = note(1)

@@ -33,9 +33,9 @@ typedef struct cpu_screen {
     cpu_job upper_job, lower_job; /* the call on one bound, whose values are staged */
     cpu_stage upper_stage, lower_stage;
     cpu_truncate_row_fn *truncate_row;
-    /* 1: truncate_row stages the exact values of all possible survivors, from which the caller
-     * draws; rows without truncation are fallback rows. 0: it draws, given the draws without
-     * truncation. */
+    /* 1: truncate_row replaces bounds by the exact values of all possible survivors, and the caller
+     * draws; rows without truncation are fallback rows. 0: truncate_row verifies or repeats draws
+     * that were made without truncation. */
     int stages_survivors;
     int32_t num_top;         /* of the outputs, if survivors are staged */
     gumbel_problem uncapped; /* the problem of bound_job if the call has a soft-cap */
@@ -77,9 +77,9 @@ size_t cpu_count_screen_workspace(const cpu_device *cpu, const gumbel_problem *p
 /* The largest cpu_count_screen_workspace() of a call with at most these rows and samples. */
 size_t cpu_count_screen_limit(const cpu_device *cpu, const gumbel_problem *problem);
 
-/* Bounds the logits of all rows, draws from the bounds, and truncates rows, with the functions set
- * in `screen`, all other fields of which are 0. `workspace` holds the plain part, edits and screen.
- * Returns the workspace bytes that are used. */
+/* Bounds the logits of all rows, draws from the bounds, and truncates rows. The caller sets
+ * truncate_row, stages_survivors and num_top of `screen`; all other fields are 0. `workspace` holds
+ * the plain part, edits and screen. Returns the workspace bytes that are used. */
 size_t cpu_run_screen(cpu_screen *screen, cpu_device *cpu, const gumbel_problem *problem,
                       void *workspace);
 

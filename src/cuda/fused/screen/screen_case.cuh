@@ -86,7 +86,7 @@ template <cuda_screen_case kind> struct screen_call : cuda_screen_params {
             found.slot = gumbel_problem_slot(&q, draw);
         return found;
     }
-    /* A token's logit, or a bound of it, after penalties. The scale is 1. */
+    /* penalise_logit(), unless the row has no penalties. */
     __device__ __forceinline__ float apply_penalties(const screen_penalties &row, uint32_t token,
                                                      float logit) const
     {

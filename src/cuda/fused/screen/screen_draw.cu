@@ -4,8 +4,7 @@
  *        interval that contains the logit of the full product, from the bytes of a screen and two
  *        planes of the hidden state (docs/maths.md, section 14). A token whose upper bound cannot
  *        reach the row's threshold with any noise is dropped; the others go to a list. The
- *        threshold of a truncated row has no noise: it is a value that at least k lower bounds
- *        reach, where k is the number of tokens that can affect the outputs.
+ *        threshold of a truncated row has no noise (screen_thresholds.cuh).
  * COST   V D bytes, read once; 4 V D B byte operations on the tensor cores.
  * MAP    as fused_sm90.cuh in its ping-pong schedule: a persistent CTA a multiprocessor, two
  *        consumers of one warpgroup each, three service warps, one producer thread. A tile is 128
@@ -219,7 +218,8 @@ template <int n, class call> class screen_consumer
             wait_for_thresholds(s, shared, thread, draws);
         if (draws) {
             const float noise_bounds[kTileBlocks] = {};
-            if (shared.penalties[thread].slot >= 0) { /* tokens removed by remove_penalised() */
+            if (shared.penalties[thread].slot >=
+                0) { /* restores what clear_seen_tokens() cleared */
                 copy_allowed(s, shared, thread,
                              (uint32_t)s.call.problem.first_token + CUDA_SCREEN_TILE * tile);
                 wait_allowed(s);

@@ -108,7 +108,7 @@ template <int n, class call> class screen_server
             shared.noisiest_bounds[b][thread] = -INFINITY;
         }
         wait_allowed(s);
-        remove_penalised(s, shared, thread, first);
+        clear_seen_tokens(s, shared, thread, first);
     }
 
     /* Raises best lower bounds by all candidates of a tile, and keeps the candidates that reach

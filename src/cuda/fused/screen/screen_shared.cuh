@@ -41,8 +41,9 @@ struct screen_candidate {
     uint32_t place;     /* its row, 8 bits; then its index in the tile */
 };
 
-/* A row's bound as a word: the rank, above it the distance of min_p; -1: no min_p. */
-__device__ __forceinline__ uint64_t screen_bound_word(const row_bound &bound)
+/* Packs a row_bound: the rank in bits 0 to 31, the distance of min_p above, as float32; -1: no
+ * min_p. */
+__device__ __forceinline__ uint64_t pack_bound_word(const row_bound &bound)
 {
     const float distance = bound.top_rank > 0 ? bound.distance : -1.0f;
     return (uint64_t)__float_as_uint(distance) << 32 | (uint32_t)bound.rank;
@@ -89,8 +90,9 @@ template <int n> struct screen_shared {
     screen_candidate candidates[CUDA_SCREEN_TILE_QUEUE];
     screen_survivor survivors[CUDA_SCREEN_CTA_CANDIDATES];
     /* With masks only; last, so that the other fields have equal offsets in all cases. */
-    uint32_t allowed[kTileBlocks][rows][2]; /* bits of the tokens that the row's mask allows */
-    const int32_t *masks[rows];             /* NULL: none */
+    /* Bits of the tokens that the row's mask allows (clear_seen_tokens()). */
+    uint32_t allowed[kTileBlocks][rows][2];
+    const int32_t *masks[rows]; /* NULL: none */
     /* Truncated rows only: */
     screen_penalties penalties[rows];
     row_bound wanted[rows]; /* which leading tokens can affect the outputs */
@@ -150,7 +152,7 @@ template <int n> struct screen_shared {
                     skips_screen = 1;
                 if (blockIdx.x == 0)
                     s.call.row_thresholds[CUDA_THRESHOLD_WORDS * i + CUDA_TRUNCATED_BOUND] =
-                        screen_bound_word(wanted[i]);
+                        pack_bound_word(wanted[i]);
             }
         }
     }
@@ -261,10 +263,11 @@ template <class call> __device__ __forceinline__ void wait_allowed(const call &)
         ptx_copy_async_wait<0>();
 }
 
-/* Removes the tokens that row i's penalties may lower from the tokens that its mask allows. */
+/* Clears the bits of the tokens that row i's history has seen, which penalties may lower, in the
+ * bits of allowed tokens: for the maximum of a CTA's first tile alone. */
 template <int n, class call>
-__device__ __forceinline__ void remove_penalised(const call &s, screen_shared<n> &shared, int i,
-                                                 uint32_t first)
+__device__ __forceinline__ void clear_seen_tokens(const call &s, screen_shared<n> &shared, int i,
+                                                  uint32_t first)
 {
     const screen_penalties &row = shared.penalties[i];
     if (!call::truncates || row.slot < 0)
