@@ -280,6 +280,6 @@ int main(void)
         cmocka_unit_test(kept_counts_take_the_full_pass),
     };
     int failures;
-    RUN_ON_EVERY_ISA(tests, failures);
+    RUN_ON_EVERY_FORMAT(tests, failures);
     return failures;
 }
