@@ -102,8 +102,8 @@ INLINED void sum_group(const cpu_screen_product *p, int64_t at, int first, int p
             load_low_lines(low + g * stream_bytes, p->columns / 2, rest[g]);
             /* The rows of a group are adjacent, so the next group is prefetched in its order. */
             const char *next = (const char *)low + g * stream_bytes + 2 * p->columns + 3 * k / 2;
-            _mm_prefetch(next, _MM_HINT_T1);
-            _mm_prefetch(next + 64, _MM_HINT_T1);
+            _mm_prefetch(next, _MM_HINT_T0);
+            _mm_prefetch(next + 64, _MM_HINT_T0);
         }
         UNROLLED
         for (int line = 0; line < 2; line++) {
