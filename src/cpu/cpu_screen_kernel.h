@@ -26,7 +26,8 @@ typedef struct cpu_screen_product {
     const uint8_t *low;   /* its low nibbles; NULL: the high nibbles alone, or a kernel of bytes */
     int64_t columns;      /* a multiple of 64 */
     const int8_t *planes; /* the panel */
-    int rows;             /* n, hidden states of the panel */
+    int rows;             /* n, hidden states of the panel; kernels of nibbles: unused */
+    int lines;            /* kernels of nibbles: 2 n, without `low` any number up to 2 panels */
     const int32_t *start; /* [2 n] start values: high planes, then low planes */
     int32_t *sums;        /* [4][2 n][16]: groups of 16 tokens; high, then low; 64-byte aligned */
 } cpu_screen_product;

@@ -28,10 +28,9 @@ INLINED void unpack_row(const uint8_t *copy, const uint8_t *low, int both, int8x
     }
 }
 
-/* `rows`, at most 2, and `both` are constants of each instance. */
-INLINED void sum_panel(const cpu_screen_product *p, int rows, int both)
+/* `lines`, at most 4, and `both` are constants of each instance. */
+INLINED void sum_panel(const cpu_screen_product *p, int lines, int both)
 {
-    const int planes = 2 * rows;
     for (int first = 0; first < GUMBEL_BLOCK; first += 4) {
         /* Tokens first .. first + 3: one of each stream. */
         int32x4_t sum[4][4];
@@ -39,10 +38,10 @@ INLINED void sum_panel(const cpu_screen_product *p, int rows, int both)
         UNROLLED
         for (int g = 0; g < 4; g++) {
             UNROLLED
-            for (int b = 0; b < planes; b++)
+            for (int b = 0; b < lines; b++)
                 sum[g][b] = vdupq_n_s32(0);
         }
-        for (int64_t k = 0; k < p->columns; k += 32, plane += k % 64 ? 32 : 64 * planes - 32) {
+        for (int64_t k = 0; k < p->columns; k += 32, plane += k % 64 ? 32 : 64 * lines - 32) {
             UNROLLED
             for (int g = 0; g < 4; g++) {
                 int8x16_t x[2];
@@ -56,7 +55,7 @@ INLINED void sum_panel(const cpu_screen_product *p, int rows, int both)
                 }
                 unpack_row(high, low, both, x);
                 UNROLLED
-                for (int b = 0; b < planes; b++) {
+                for (int b = 0; b < lines; b++) {
                     sum[g][b] = vdotq_s32(sum[g][b], x[0], vld1q_s8(plane + 64 * b));
                     sum[g][b] = vdotq_s32(sum[g][b], x[1], vld1q_s8(plane + 64 * b + 16));
                 }
@@ -65,23 +64,31 @@ INLINED void sum_panel(const cpu_screen_product *p, int rows, int both)
         UNROLLED
         for (int g = 0; g < 4; g++) {
             UNROLLED
-            for (int b = 0; b < planes; b++)
-                p->sums[(first / 16 * planes + b) * 16 + first % 16 + g] =
+            for (int b = 0; b < lines; b++)
+                p->sums[(first / 16 * lines + b) * 16 + first % 16 + g] =
                     vaddvq_s32(sum[g][b]) + (both ? 0 : p->start[b]);
         }
     }
 }
 
+#define DEFINE_SUM(half, both, lines)                                                              \
+    NOT_INLINED void sum_##half##_##lines(const cpu_screen_product *p)                             \
+    {                                                                                              \
+        sum_panel(p, lines, both);                                                                 \
+    }
+DEFINE_SUM(high, 0, 1)
+DEFINE_SUM(high, 0, 2)
+DEFINE_SUM(high, 0, 3)
+DEFINE_SUM(high, 0, 4)
+DEFINE_SUM(both, 1, 2)
+DEFINE_SUM(both, 1, 4)
+
 static void sum_products(const cpu_screen_product *p)
 {
-    if (p->rows == 1 && p->low)
-        sum_panel(p, 1, 1);
-    else if (p->rows == 1)
-        sum_panel(p, 1, 0);
-    else if (p->low)
-        sum_panel(p, 2, 1);
-    else
-        sum_panel(p, 2, 0);
+    static void (*const kernels[2][5])(const cpu_screen_product *) = {
+        {NULL, sum_high_1, sum_high_2, sum_high_3, sum_high_4},
+        {NULL, NULL, sum_both_2, NULL, sum_both_4}};
+    kernels[p->low != NULL][p->lines](p);
 }
 
 const cpu_screen_kernel cpu_nibbles_dot = {.name = "dot, nibbles",

@@ -14,7 +14,7 @@ static int join_nibbles(const uint8_t *high, const uint8_t *low, int64_t column)
 /* Sums one row of the block with all planes; `out` is its place in the sums. */
 static void sum_row_products(const cpu_screen_product *p, int row, int32_t *out)
 {
-    const int n = 2 * p->rows;
+    const int n = p->lines;
     const uint8_t *high = p->copy + cpu_find_high_nibbles(row, 8 * p->columns);
     const uint8_t *low = p->low ? p->low + cpu_find_low_nibbles(row, 8 * p->columns) : NULL;
     for (int plane = 0; plane < n; plane++) {
@@ -28,7 +28,7 @@ static void sum_row_products(const cpu_screen_product *p, int row, int32_t *out)
 static void sum_products(const cpu_screen_product *p)
 {
     for (int row = 0; row < GUMBEL_BLOCK; row++)
-        sum_row_products(p, row, p->sums + row / 16 * 2 * p->rows * 16 + row % 16);
+        sum_row_products(p, row, p->sums + row / 16 * p->lines * 16 + row % 16);
 }
 
 int32_t cpu_sum_token_plain(const cpu_token_product *p)

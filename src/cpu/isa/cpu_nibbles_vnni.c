@@ -27,10 +27,10 @@ INLINED __m512i load_plane(const int8_t *plane)
     return _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)plane));
 }
 
-/* `planes` is a constant. */
-INLINED void prefetch_line(const uint8_t *line, int planes)
+/* `lines` is a constant. */
+INLINED void prefetch_line(const uint8_t *line, int lines)
 {
-    if (planes < 8)
+    if (lines < 8)
         _mm_prefetch((const char *)line, _MM_HINT_T0);
     else
         _mm_prefetch((const char *)line, _MM_HINT_T1);
@@ -78,21 +78,21 @@ INLINED __m512i add_streams(__m512i a, __m512i b)
 }
 
 /* Sums of one group of `streams` streams from `first` on: of each plane, pairs[i] holds
- * add_lane_pairs() of streams first + 2 i and the next one. `planes`, the number of planes,
+ * add_lane_pairs() of streams first + 2 i and the next one. `lines` of the panel,
  * `streams` and `both` are constants of each instance. */
-INLINED void sum_group(const cpu_screen_product *p, int64_t at, int first, int planes, int streams,
+INLINED void sum_group(const cpu_screen_product *p, int64_t at, int first, int lines, int streams,
                        int both, __m512i (*pairs)[8])
 {
     const int64_t stream_bytes = 8 * p->columns;
     const uint8_t *copy = p->copy + first * stream_bytes + at;
     const uint8_t *low = both ? p->low + first * stream_bytes + at : NULL;
     const int8_t *plane = p->planes;
-    const int64_t ahead = planes < 8 || both ? AHEAD : AHEAD_OF_BLOCK(p->columns);
+    const int64_t ahead = lines < 8 || both ? AHEAD : AHEAD_OF_BLOCK(p->columns);
     __m512i sum[4][8];
     UNROLLED
     for (int g = 0; g < streams; g++) {
         UNROLLED
-        for (int b = 0; b < planes; b++)
+        for (int b = 0; b < lines; b++)
             sum[g][b] = _mm512_setzero_si512();
     }
     for (int64_t k = 0; k < p->columns; k += 64) {
@@ -112,10 +112,10 @@ INLINED void sum_group(const cpu_screen_product *p, int64_t at, int first, int p
             for (int g = 0; g < streams; g++) {
                 const uint8_t *from = copy + g * stream_bytes + line * CPU_NIBBLE_LINE;
                 unpack_line(_mm512_loadu_si512(from), rest[g][line], both, x[g]);
-                prefetch_line(from + ahead, planes);
+                prefetch_line(from + ahead, lines);
             }
             UNROLLED
-            for (int b = 0; b < planes; b++) {
+            for (int b = 0; b < lines; b++) {
                 UNROLLED
                 for (int half = 0; half < 2; half++) {
                     __m512i h = load_plane(plane + 64 * b + 32 * line + 16 * half);
@@ -126,56 +126,60 @@ INLINED void sum_group(const cpu_screen_product *p, int64_t at, int first, int p
             }
         }
         copy += 2 * CPU_NIBBLE_LINE;
-        plane += 64 * planes;
+        plane += 64 * lines;
         if (both)
             low += 2 * CPU_NIBBLE_ROW;
     }
     UNROLLED
     for (int g = 0; g < streams; g += 2) {
         UNROLLED
-        for (int b = 0; b < planes; b++)
+        for (int b = 0; b < lines; b++)
             pairs[g / 2][b] = add_lane_pairs(sum[g][b], sum[g + 1][b]);
     }
 }
 
-INLINED void sum_panel(const cpu_screen_product *p, int rows, int streams, int both)
+INLINED void sum_panel(const cpu_screen_product *p, int lines, int streams, int both)
 {
-    const int planes = 2 * rows;
     for (int group = 0; group < 4; group++) {
         const int64_t at = group * 2 * p->columns;
         __m512i pairs[2][8];
-        sum_group(p, at, 0, planes, streams, both, pairs);
+        sum_group(p, at, 0, lines, streams, both, pairs);
         if (streams == 2)
-            sum_group(p, at, 2, planes, streams, both, pairs + 1);
+            sum_group(p, at, 2, lines, streams, both, pairs + 1);
         UNROLLED
-        for (int b = 0; b < planes; b++) {
+        for (int b = 0; b < lines; b++) {
             __m512i sum = add_streams(pairs[0][b], pairs[1][b]);
-            _mm512_storeu_si512(p->sums + (group * planes + b) * 16,
+            _mm512_storeu_si512(p->sums + (group * lines + b) * 16,
                                 _mm512_add_epi32(sum, _mm512_set1_epi32(p->start[b])));
         }
     }
 }
 
-#define DEFINE_SUM(rows, streams)                                                                  \
-    NOT_INLINED void sum_high_##rows(const cpu_screen_product *p)                                  \
+#define DEFINE_SUM(half, both, lines, streams)                                                     \
+    NOT_INLINED void sum_##half##_##lines(const cpu_screen_product *p)                             \
     {                                                                                              \
-        sum_panel(p, rows, streams, 0);                                                            \
-    }                                                                                              \
-    NOT_INLINED void sum_both_##rows(const cpu_screen_product *p)                                  \
-    {                                                                                              \
-        sum_panel(p, rows, streams, 1);                                                            \
+        sum_panel(p, lines, streams, both);                                                        \
     }
-DEFINE_SUM(1, 4)
-DEFINE_SUM(2, 4)
-DEFINE_SUM(3, 2)
-DEFINE_SUM(4, 2)
+DEFINE_SUM(high, 0, 1, 4)
+DEFINE_SUM(high, 0, 2, 4)
+DEFINE_SUM(high, 0, 3, 4)
+DEFINE_SUM(high, 0, 4, 4)
+DEFINE_SUM(high, 0, 5, 2)
+DEFINE_SUM(high, 0, 6, 2)
+DEFINE_SUM(high, 0, 7, 2)
+DEFINE_SUM(high, 0, 8, 2)
+DEFINE_SUM(both, 1, 2, 4)
+DEFINE_SUM(both, 1, 4, 4)
+DEFINE_SUM(both, 1, 6, 2)
+DEFINE_SUM(both, 1, 8, 2)
 
 static void sum_products(const cpu_screen_product *p)
 {
-    static void (*const kernels[2][5])(const cpu_screen_product *) = {
-        {NULL, sum_high_1, sum_high_2, sum_high_3, sum_high_4},
-        {NULL, sum_both_1, sum_both_2, sum_both_3, sum_both_4}};
-    kernels[p->low != NULL][p->rows](p);
+    static void (*const kernels[2][9])(const cpu_screen_product *) = {
+        {NULL, sum_high_1, sum_high_2, sum_high_3, sum_high_4, sum_high_5, sum_high_6, sum_high_7,
+         sum_high_8},
+        {NULL, NULL, sum_both_2, NULL, sum_both_4, NULL, sum_both_6, NULL, sum_both_8}};
+    kernels[p->low != NULL][p->lines](p);
 }
 
 static int32_t sum_token(const cpu_token_product *p)

@@ -44,19 +44,19 @@ typedef struct cpu_screen {
     const float *steps;                      /* [64 * blocks] */
     const int32_t *dither;                   /* [columns] */
     const uint8_t *copy;
-    const uint8_t *low_copy; /* the low nibbles; NULL: bytes */
-    int is_coarse;           /* tiles hold coarse bounds, unless too many of them are refined */
-    float low_nibbles;       /* gumbel_screen_bound_low_nibbles() */
-    cpu_screen_row *rows;    /* [B] */
-    float *hidden;           /* [B] hidden states, each packed as a batch of one */
-    float *wide;             /* [B, 64 ceil(D / 64)] hidden states as float32 */
-    int8_t *planes;          /* [panels] of 2 n [columns] bytes, n hidden states in a panel */
-    int8_t *coarse_planes;   /* [panels] of n [columns] bytes, n even, the last one may be unused */
-    int32_t *start;          /* [panels] of [2 n] start values of the sums */
-    int32_t *coarse_start;   /* [B + 1] start values of sums of coarse_planes and high nibbles */
-    int32_t *coarse_sums;    /* [threads, B, tile_size] these sums for a tile */
-    _Atomic float *best;     /* [B, S] best score of all threads */
-    int64_t *coarse_tokens;  /* [threads] tokens with coarse bounds so far */
+    const uint8_t *low_copy;     /* the low nibbles; NULL: bytes */
+    int is_coarse;               /* tiles hold coarse bounds, unless too many of them are refined */
+    float low_nibbles;           /* gumbel_screen_bound_low_nibbles() */
+    cpu_screen_row *rows;        /* [B] */
+    float *hidden;               /* [B] hidden states, each packed as a batch of one */
+    float *wide;                 /* [B, 64 ceil(D / 64)] hidden states as float32 */
+    int8_t *planes;              /* [panels] of 2 n [columns] bytes, n hidden states in a panel */
+    int8_t *coarse_planes;       /* [panels] of n [columns] bytes, n hidden states in a panel */
+    int32_t *start;              /* [panels] of [2 n] start values of the sums */
+    int32_t *coarse_start;       /* [B] start values of sums of coarse_planes and high nibbles */
+    int32_t *coarse_sums;        /* [threads, B, tile_size] these sums for a tile */
+    _Atomic float *best;         /* [B, S] best score of all threads */
+    int64_t *coarse_tokens;      /* [threads] tokens with coarse bounds so far */
     cpu_candidates *candidates;  /* [threads, B, S] */
     cpu_candidate *list_storage; /* [threads, B, S, list_max] */
     int32_t list_max;            /* capacity of a list */

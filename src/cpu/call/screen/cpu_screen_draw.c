@@ -33,8 +33,8 @@ static void carve_screen(cpu_screen *screen, gumbel_cursor *cursor, const cpu_de
     screen->planes = gumbel_carve_array(cursor, 2 * rows, columns, sizeof *screen->planes);
     screen->start = gumbel_carve_array(cursor, 2 * rows, 1, sizeof *screen->start);
     screen->coarse_planes =
-        gumbel_carve_array(cursor, rows + 1, columns, sizeof *screen->coarse_planes);
-    screen->coarse_start = gumbel_carve_array(cursor, rows + 1, 1, sizeof *screen->coarse_start);
+        gumbel_carve_array(cursor, rows, columns, sizeof *screen->coarse_planes);
+    screen->coarse_start = gumbel_carve_array(cursor, rows, 1, sizeof *screen->coarse_start);
     screen->coarse_sums = gumbel_carve_array(cursor, threads * rows, (size_t)cpu->fused_tile,
                                              sizeof *screen->coarse_sums);
     screen->best = gumbel_carve_array(cursor, draws, 1, sizeof *screen->best);

@@ -35,9 +35,11 @@ static void round_hidden_row(cpu_screen *screen, int64_t b, const float *wide)
     cpu_screen_row *row = &screen->rows[b];
     int64_t columns = screen->offsets.columns, panel = 2 * screen->kernel->panel;
     int64_t first = b / panel * panel, rows = p->batch - first < panel ? p->batch - first : panel;
-    int64_t stride = cpu_round_up(rows, 2) * 64;
+    int64_t stride = rows * 64;
     int8_t *plane = screen->coarse_planes + first * columns + (b - first) * 64;
-    if (!row->is_fallback)
+    if (row->is_fallback)
+        clear_plane(plane, stride, columns);
+    else
         gumbel_screen_round_hidden(wide, p->hidden_size, &screen->header, screen->dither,
                                    &row->hidden_error, plane, stride, &row->coarse_error,
                                    &row->refined_error);
@@ -90,12 +92,6 @@ void cpu_split_hidden_rows(cpu_screen *screen)
 {
     const gumbel_problem *p = screen->exact_job.problem;
     atomic_store(&screen->next, 0);
-    if (screen->is_coarse) {
-        /* Also the unused plane of a last panel. */
-        size_t columns = (size_t)screen->offsets.columns;
-        memset(screen->coarse_planes, 0, (size_t)cpu_round_up(p->batch, 2) * columns);
-        screen->coarse_start[p->batch] = 0;
-    }
     cpu_run_task(screen->exact_job.device, p->batch > 1 && cpu_is_worth_threads(p),
                  split_claimed_rows, screen);
 }

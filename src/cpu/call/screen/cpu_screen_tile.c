@@ -93,7 +93,7 @@ static void write_coarse_bounds(const cpu_screen *screen, const cpu_screen_produ
     cpu_logit_bounds bounds =
         make_bounds(screen, range.block, 1, &screen->rows[b].coarse_error, 1.0f);
     bounds.high = bounds.low = product->sums + line * 16;
-    bounds.stride = 2 * product->rows * 16;
+    bounds.stride = product->lines * 16;
     bounds.plane = 0.0f;
     write_bounds(screen, &bounds, range, out);
     for (int i = range.at; i < range.at + range.count; i++)
@@ -146,6 +146,7 @@ static void bound_block(const cpu_job *job, const cpu_scratch *scratch, block_ra
     GUMBEL_ASSERT(range.at >= 0 && range.count >= 1 && range.at + range.count <= GUMBEL_BLOCK);
     for (int64_t first = 0; first < batch; first += panel) {
         product.rows = batch - first < panel ? (int)(batch - first) : (int)panel;
+        product.lines = 2 * product.rows;
         product.planes = screen->planes + first * 2 * columns;
         product.start = screen->start + first * 2;
         screen->kernel->sum_products(&product);
@@ -169,7 +170,7 @@ static void bound_block_coarsely(const cpu_job *job, const cpu_scratch *scratch,
                                   .sums = screen->sums + scratch->thread * CPU_SCREEN_SUMS};
     for (int64_t first = 0; first < batch; first += panel) {
         int64_t end = batch - first < panel ? batch : first + panel;
-        product.rows = (int)(end - first + 1) / 2;
+        product.lines = (int)(end - first);
         product.planes = screen->coarse_planes + first * columns;
         product.start = screen->coarse_start + first;
         screen->kernel->sum_products(&product);
@@ -231,7 +232,7 @@ float cpu_refine_bound(const cpu_screen *screen, int64_t b, int64_t token, int32
                                  .columns = columns,
                                  .plane =
                                      screen->coarse_planes + first * columns + (b - first) * 64,
-                                 .stride = cpu_round_up(rows, 2) * 64};
+                                 .stride = rows * 64};
     int32_t sum = 16 * coarse_sum + screen->kernel->sum_token(&product);
     cpu_logit_bounds bounds = make_bounds(screen, block, 0, &screen->rows[b].refined_error, 1.0f);
     float bound = gumbel_screen_bound_logit(bounds.steps[row % GUMBEL_BLOCK], bounds.unit, 0.0f,
