@@ -149,8 +149,8 @@ GUMBEL_CALL gumbel_screen_size(const gumbel_device *device, const gumbel_tensor 
  *  stream     as in every call that computes; NULL on a CPU. On CUDA the call may be captured: each
  *             replay makes the screen of the current weights, with the dither of the capture.
  *  threads    re-entrant; the device's threads share the work
- *  repeats    With a seed the bytes are the same for every ISA and thread count, and steps, dither
- *             and quantized weights are the same on CUDA.
+ *  repeats    With a seed the bytes are the same for every ISA and thread count. Steps, dither and
+ *             quantized weights of GUMBEL_SCREEN_BYTES are the same on CUDA.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT; GUMBEL_ERROR_UNSUPPORTED, also if the device does
  *             not support the format; GUMBEL_ERROR_DEVICE if the operating system has no entropy.
  *                                                                                      since 0.2 */
