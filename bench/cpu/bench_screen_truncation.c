@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What does a truncated draw with a screen cost, and how fast is it compared with the full pass?
+ * How fast is a draw with a screen of each format, with truncation and without, compared with the
+ * full pass and with a read of the weights?
  *
  *     cmake --preset release && cmake --build --preset release
  *     cc -std=c17 -O2 -D_GNU_SOURCE -Iinclude bench/cpu/bench_screen_truncation.c \
@@ -9,8 +10,9 @@
  *
  * V = 151936, bfloat16, fused, all of the machine's threads, two heads: a Gaussian one, and one
  * with the structure of a real head, whose entropy is a few nats. Each round has its own hidden
- * states, and draws each variant with the screen and then without. Tokens and scores are compared
- * before times are measured. Times are wall clock: medians, and p10..p90 of the ratios.
+ * states, reads the weights, and draws each variant without a screen and then with each. Tokens and
+ * scores are compared before times are measured. Times are wall clock: medians, and p10..p90 of the
+ * ratios.
  *
  * Another call counts the rows that take the full pass. For this call, one token's weights become
  * NaN after the screen is made, and a bias prevents the token from winning. A full pass then
@@ -20,6 +22,7 @@
 #include <gumbel/screen.h>
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,15 +45,20 @@ static const variant variants[] = {
     {"min_p .05", 0, 1, .05f}, {"k 50, p .95", 50, .95f, 0}, {"all three", 50, .95f, .05f},
 };
 #define VARIANTS ((int)(sizeof variants / sizeof variants[0]))
-static const int64_t batches[] = {1, 8, 16};
+static const int64_t batches[] = {1, 4, 8, 16};
+
+/* The full pass, and a screen of each format. */
+enum { FULL, BYTES, NIBBLES, WAYS };
+static const char *const way_names[WAYS] = {"full", "bytes", "nibbles"};
 
 static struct {
     int64_t columns;
     int rounds;
     const char *commit; /* NULL: a table for people */
     gumbel_device *device;
+    int threads;
     uint16_t *weight, *hidden; /* [V, D], [rounds + 1, BATCH_MAX, D] */
-    gumbel_screen screen;
+    gumbel_screen screens[WAYS];
     float table[TABLE]; /* of normal numbers */
     int printed;
 } bench;
@@ -147,7 +155,7 @@ static void fill_hidden(int structured)
     }
 }
 
-static gumbel_head head_of(int64_t batch, int round, int screened)
+static gumbel_head head_of(int64_t batch, int round, int way)
 {
     gumbel_head head = {
         .struct_size = sizeof head,
@@ -157,7 +165,7 @@ static gumbel_head head_of(int64_t batch, int round, int screened)
                    .cols = bench.columns},
         .weight = {
             .data = bench.weight, .dtype = GUMBEL_BFLOAT16, .rows = V, .cols = bench.columns}};
-    head.screen = screened ? bench.screen : (gumbel_screen){NULL, 0};
+    head.screen = bench.screens[way];
     return head;
 }
 
@@ -216,7 +224,7 @@ static double find_entropy(void)
     static const float temperature = 0.8f;
     int32_t tokens[BATCH_MAX * SAMPLES];
     float logprobs[BATCH_MAX * SAMPLES];
-    gumbel_head head = head_of(BATCH_MAX, 0, 0);
+    gumbel_head head = head_of(BATCH_MAX, 0, FULL);
     gumbel_sampling sampling = {.struct_size = sizeof sampling,
                                 .temperature = {&temperature, GUMBEL_SAME},
                                 .num_samples = SAMPLES};
@@ -236,7 +244,7 @@ static double find_entropy(void)
 }
 
 /* The share of rows that take the full pass. */
-static double full_passes(int64_t batch, const variant *v, void *workspace, size_t bytes)
+static double full_passes(int64_t batch, int way, const variant *v, void *workspace, size_t bytes)
 {
     uint16_t *row = bench.weight + SPOILT * bench.columns, kept = row[0];
     float *bias = make_room(V * sizeof *bias);
@@ -245,7 +253,7 @@ static double full_passes(int64_t batch, const variant *v, void *workspace, size
     bias[SPOILT] = -1e30f;
     row[0] = to_bf16(NAN);
     for (int round = 1; round <= bench.rounds; round++) {
-        gumbel_head head = head_of(batch, round, 1);
+        gumbel_head head = head_of(batch, round, way);
         head.bias = (gumbel_tensor){.data = bias, .dtype = GUMBEL_FLOAT32, .rows = 1, .cols = V};
         draw_rows(&head, v, (uint64_t)round, workspace, bytes, &r);
         for (int64_t b = 0; b < batch; b++)
@@ -254,6 +262,39 @@ static double full_passes(int64_t batch, const variant *v, void *workspace, size
     row[0] = kept;
     free(bias);
     return (double)full / (double)(batch * bench.rounds);
+}
+
+/* ----------------------------------------------------------------------------------- read ---- */
+
+typedef uint64_t vector __attribute__((vector_size(64)));
+
+/* Reads the weights of one of bench.threads threads. */
+static void *read_part(void *argument)
+{
+    const size_t vectors = (size_t)(V * bench.columns) / 32, part = *(const size_t *)argument;
+    const vector *at = (const vector *)(const void *)bench.weight;
+    vector sums[4] = {{0}};
+    size_t i = vectors * part / (size_t)bench.threads / 4 * 4;
+    for (; i + 4 <= vectors * (part + 1) / (size_t)bench.threads; i += 4)
+        for (int j = 0; j < 4; j++)
+            sums[j] ^= at[i + (size_t)j];
+    sums[0] ^= sums[1] ^ sums[2] ^ sums[3];
+    return sums[0][0] == 1 ? argument : NULL;
+}
+
+/* The milliseconds of a read of all weights. */
+static double time_read(void)
+{
+    pthread_t threads[64];
+    size_t parts[64];
+    double start = seconds_now();
+    for (int i = 0; i < bench.threads; i++) {
+        parts[i] = (size_t)i;
+        pthread_create(&threads[i], NULL, read_part, &parts[i]);
+    }
+    for (int i = 0; i < bench.threads; i++)
+        pthread_join(threads[i], NULL);
+    return seconds_now() - start;
 }
 
 /* --------------------------------------------------------------------------------- rounds ---- */
@@ -272,70 +313,97 @@ static double find_quantile(const double *of, double q)
     return sorted[(int)(q * (bench.rounds - 1) + 0.5)];
 }
 
-static void print_line(const char *name, int64_t batch, const variant *v, const double *full,
-                       const double *screened, double left)
+/* Times of the rounds of one head and batch. */
+static struct {
+    double read[ROUNDS_MAX], draws[WAYS][VARIANTS][ROUNDS_MAX];
+} times;
+
+static void print_line(const char *name, int64_t batch, int way, int v, double passes)
 {
-    double ratios[ROUNDS_MAX];
-    for (int i = 0; i < bench.rounds; i++)
+    double ratios[ROUNDS_MAX], of_read[ROUNDS_MAX];
+    const double *full = times.draws[FULL][v], *screened = times.draws[way][v];
+    for (int i = 0; i < bench.rounds; i++) {
         ratios[i] = full[i] / screened[i];
-    if (bench.commit)
-        printf("%s    {\"head\": \"%s\", \"batch\": %d, \"truncation\": \"%s\", \"full_ms\": %.2f, "
-               "\"screened_ms\": %.2f, \"ratio\": %.2f, \"ratio_p10\": %.2f, \"ratio_p90\": %.2f, "
-               "\"full_passes\": %.4f}",
-               bench.printed++ ? ",\n" : "", name, (int)batch, v->name, find_quantile(full, 0.5),
-               find_quantile(screened, 0.5), find_quantile(ratios, 0.5), find_quantile(ratios, 0.1),
-               find_quantile(ratios, 0.9), left);
-    else
-        printf("%-11s B = %2d  %-12s full %7.2f ms  screened %7.2f ms  ratio %.2f "
-               "(%.2f .. %.2f)  full passes %.4f of rows\n",
-               name, (int)batch, v->name, find_quantile(full, 0.5), find_quantile(screened, 0.5),
-               find_quantile(ratios, 0.5), find_quantile(ratios, 0.1), find_quantile(ratios, 0.9),
-               left);
+        of_read[i] = screened[i] / times.read[i];
+    }
+    printf(
+        bench.commit
+            ? "%s    {\"head\": \"%s\", \"batch\": %d, \"truncation\": \"%s\", \"format\": "
+              "\"%s\", \"full_ms\": %.2f, \"screened_ms\": %.2f, \"ratio\": %.2f, \"ratio_p10\": "
+              "%.2f, \"ratio_p90\": %.2f, \"of_read\": %.3f, \"of_read_p10\": %.3f, "
+              "\"of_read_p90\": %.3f, \"full_passes\": %.4f}"
+            : "%s%-11s B = %2d  %-12s %-8s full %7.2f ms  screened %7.2f ms  ratio %.2f "
+              "(%.2f .. %.2f)  of the read %.3f (%.3f .. %.3f)  full passes %.4f of rows\n",
+        bench.commit && bench.printed++ ? ",\n" : "", name, (int)batch, variants[v].name,
+        way_names[way], find_quantile(full, 0.5), find_quantile(screened, 0.5),
+        find_quantile(ratios, 0.5), find_quantile(ratios, 0.1), find_quantile(ratios, 0.9),
+        find_quantile(of_read, 0.5), find_quantile(of_read, 0.1), find_quantile(of_read, 0.9),
+        passes);
     fflush(stdout);
+}
+
+/* Draws a variant of a round in each way; round 0 is not timed. */
+static void measure_round(int64_t batch, int round, int v, void *workspace, size_t bytes)
+{
+    result r[WAYS];
+    for (int way = 0; way < WAYS; way++) {
+        gumbel_head head = head_of(batch, round, way);
+        double ms = draw_rows(&head, &variants[v], (uint64_t)round, workspace, bytes, &r[way]);
+        if (round > 0)
+            times.draws[way][v][round - 1] = ms;
+        if (memcmp(r[0].tokens, r[way].tokens, (size_t)batch * 4) ||
+            memcmp(r[0].scores, r[way].scores, (size_t)batch * 4)) {
+            fprintf(stderr, "bench_screen_truncation: %s: tokens differ\n", variants[v].name);
+            exit(1);
+        }
+    }
 }
 
 static void measure_calls(const char *name, int64_t batch)
 {
-    static double times[2][VARIANTS][ROUNDS_MAX];
     size_t bytes;
     void *workspace = workspace_of(batch, &bytes);
-    for (int round = 0; round <= bench.rounds; round++)
-        for (int v = 0; v < VARIANTS; v++) {
-            result r[2];
-            for (int way = 0; way < 2; way++) {
-                gumbel_head head = head_of(batch, round, way);
-                double ms =
-                    draw_rows(&head, &variants[v], (uint64_t)round, workspace, bytes, &r[way]);
-                if (round > 0)
-                    times[way][v][round - 1] = ms;
-            }
-            if (memcmp(r[0].tokens, r[1].tokens, (size_t)batch * 4) ||
-                memcmp(r[0].scores, r[1].scores, (size_t)batch * 4)) {
-                fprintf(stderr, "bench_screen_truncation: %s: tokens differ\n", variants[v].name);
-                exit(1);
-            }
-        }
+    for (int round = 0; round <= bench.rounds; round++) {
+        double ms = time_read();
+        if (round > 0)
+            times.read[round - 1] = ms;
+        for (int v = 0; v < VARIANTS; v++)
+            measure_round(batch, round, v, workspace, bytes);
+    }
     for (int v = 0; v < VARIANTS; v++)
-        print_line(name, batch, &variants[v], times[0][v], times[1][v],
-                   full_passes(batch, &variants[v], workspace, bytes));
+        for (int way = BYTES; way < WAYS; way++)
+            print_line(name, batch, way, v,
+                       full_passes(batch, way, &variants[v], workspace, bytes));
     free(workspace);
 }
 
-static void measure_head(const char *name, int structured)
+static void make_screens(void)
 {
     gumbel_tensor weight = {
         .data = bench.weight, .dtype = GUMBEL_BFLOAT16, .rows = V, .cols = bench.columns};
     gumbel_error error;
+    for (int way = BYTES; way < WAYS; way++) {
+        const gumbel_screen_options options = {.struct_size = sizeof options,
+                                               .format = way == NIBBLES ? GUMBEL_SCREEN_NIBBLES
+                                                                        : GUMBEL_SCREEN_BYTES};
+        gumbel_screen *screen = &bench.screens[way];
+        check(gumbel_screen_size(bench.device, &weight, &screen->bytes, &error), &error);
+        screen->data = make_room(screen->bytes);
+        check(gumbel_screen_prepare(bench.device, NULL, &weight, &options, screen, &error), &error);
+    }
+}
+
+static void measure_head(const char *name, int structured)
+{
     fill_weights(structured);
     fill_hidden(structured);
-    check(gumbel_screen_size(bench.device, &weight, &bench.screen.bytes, &error), &error);
-    bench.screen.data = make_room(bench.screen.bytes);
-    check(gumbel_screen_prepare(bench.device, NULL, &weight, NULL, &bench.screen, &error), &error);
+    make_screens();
     if (!bench.commit)
         printf("%s: %.1f nats\n", name, find_entropy());
     for (size_t i = 0; i < sizeof batches / sizeof batches[0]; i++)
         measure_calls(name, batches[i]);
-    free(bench.screen.data);
+    for (int way = BYTES; way < WAYS; way++)
+        free(bench.screens[way].data);
 }
 
 int main(int argc, char **argv)
@@ -357,6 +425,7 @@ int main(int argc, char **argv)
             (float)(sqrt(-2 * log(next_uniform())) * cos(6.283185307179586 * next_uniform()));
     check(gumbel_open(&options, &bench.device, &error), &error);
     check(gumbel_describe(bench.device, &info), &error);
+    bench.threads = info.threads < 64 ? info.threads : 64;
     bench.weight = make_room((size_t)(V * bench.columns) * 2);
     bench.hidden = make_room((size_t)((bench.rounds + 1) * BATCH_MAX * bench.columns) * 2);
     if (bench.commit)

@@ -59,6 +59,7 @@ struct bench {
     int64_t buffer_mib; /* MiB to read for the bandwidth; 0: chosen by the size of the caches */
     bool logprobs;      /* draws return log-probabilities */
     bool screen;        /* also time draws with a screen */
+    bool nibbles;       /* the screen's format */
     /* Set by open(). */
     bool is_timed[WAYS]; /* the ways that the device has */
     int64_t checked_rows;

@@ -103,7 +103,9 @@ static void open_cpu(struct bench *bench)
     source = head_source(bench, bench->most_rows);
     data->screen = (struct head_screen){0};
     if (bench->screen) {
-        data->screen = head_screen_new(bench->device, &source.head.weight);
+        data->screen =
+            head_screen_new(bench->device, &source.head.weight,
+                            bench->nibbles ? GUMBEL_SCREEN_NIBBLES : GUMBEL_SCREEN_BYTES);
         bench->screen_bytes = data->screen.copy.bytes;
         bench->screen_seconds = data->screen.seconds;
     }

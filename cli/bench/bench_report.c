@@ -173,6 +173,7 @@ json_t *bench_header_to_json(const struct bench *bench, int rounds)
         json_put(root, "materialised", json_string(bench->machine->materialised_label));
     }
     if (bench->screen_bytes) {
+        json_put(root, "screen_format", json_string(bench->nibbles ? "nibbles" : "bytes"));
         json_put(root, "screen_bytes", json_integer((json_int_t)bench->screen_bytes));
         json_put(root, "screen_seconds", json_number(bench->screen_seconds));
     }

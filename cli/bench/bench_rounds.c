@@ -16,7 +16,7 @@ static bool reads_logits(enum way way) { return way == WAY_LOGITS || way == WAY_
 double bench_way_bytes(const struct bench *bench, int64_t batch, enum way way)
 {
     if (way == WAY_SCREENED) {
-        return (double)bench->screen_bytes;
+        return (double)bench->screen_bytes / (bench->nibbles ? 2 : 1);
     }
     return reads_logits(way) ? 4.0 * (double)batch * (double)bench->vocab
                              : (double)bench_weight_bytes(bench);

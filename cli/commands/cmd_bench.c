@@ -23,7 +23,7 @@ struct bench_options {
     struct batch_list batches;
     int32_t rounds;
     int64_t buffer_mib; /* 0: the device's default */
-    bool logprobs, screen;
+    bool logprobs, screen, nibbles;
 };
 
 static const struct batch_list cpu_batches = {{1, 2, 4, 8, 16}, 5};
@@ -71,6 +71,8 @@ static const struct argument accepted[] = {
     {"screen", 0, NULL,
      "Also time draws with a screen, a quantized copy of the head at half the bytes; CPU only",
      ARGUMENT_FLAG, AT(screen)},
+    {"nibbles", 0, NULL, "With --screen: read a quarter of the bytes first", ARGUMENT_FLAG,
+     AT(nibbles)},
     {0},
 };
 
@@ -86,11 +88,15 @@ static struct bench open_bench(struct bench_options *options)
         .buffer_mib = options->buffer_mib,
         .logprobs = options->logprobs,
         .screen = options->screen,
+        .nibbles = options->nibbles,
     };
     const bool cuda = device_is_cuda(bench.device);
 
     if (options->screen && (cuda || options->logprobs)) {
         fail("--screen", "requires a CPU device, and is not supported with --logprobs");
+    }
+    if (options->nibbles && !options->screen) {
+        fail("--nibbles", "requires --screen");
     }
     bench.info = describe_device(bench.device);
     bench.machine = cuda ? &bench_cuda : &bench_cpu;

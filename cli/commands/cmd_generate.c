@@ -275,7 +275,7 @@ static struct engine engine_new(const struct generate_arguments *arguments, deco
         engine.ranks = rank_group_open(arguments->group, device, 0, weight.rows, seed);
     }
     if (arguments->screen) {
-        engine.screen = head_screen_new(device, &weight);
+        engine.screen = head_screen_new(device, &weight, GUMBEL_SCREEN_BYTES);
     }
     return engine;
 }

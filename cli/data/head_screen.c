@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "head_screen.h"
 
-#include "gumbel/screen.h"
 #include "failure.h"
 #include "number_pages.h"
 #include "report.h"
 
-struct head_screen head_screen_new(gumbel_device *device, const gumbel_tensor *weight)
+struct head_screen head_screen_new(gumbel_device *device, const gumbel_tensor *weight,
+                                   gumbel_screen_format format)
 {
+    const gumbel_screen_options options = {.struct_size = sizeof options, .format = format};
     struct head_screen screen = {0};
     gumbel_error error = {"", ""};
 
@@ -16,7 +17,7 @@ struct head_screen head_screen_new(gumbel_device *device, const gumbel_tensor *w
     }
     screen.copy.data = map_pages("screen", screen.copy.bytes);
     screen.seconds = seconds_now();
-    if (gumbel_screen_prepare(device, NULL, weight, NULL, &screen.copy, &error) != GUMBEL_OK) {
+    if (gumbel_screen_prepare(device, NULL, weight, &options, &screen.copy, &error) != GUMBEL_OK) {
         fail("--screen", "%s: %s", error.field, error.message);
     }
     screen.seconds = seconds_now() - screen.seconds;

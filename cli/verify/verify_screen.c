@@ -66,7 +66,8 @@ void verify_screen(const struct verify_input *input, struct verdicts *verdicts)
         record_verdict(verdicts, SKIPPED, names[1], NULL, "there is no head");
         return;
     }
-    struct head_screen screen = head_screen_new(input->device, &screened.head.weight);
+    struct head_screen screen =
+        head_screen_new(input->device, &screened.head.weight, GUMBEL_SCREEN_BYTES);
     gumbel_status status =
         gumbel_screen_verify(input->device, NULL, &screened.head.weight, &screen.copy, &error);
 

@@ -27,6 +27,17 @@
  * states, and do not publish them with open weights. A seed is for tests, and for files that must
  * be reproducible; the chance then holds if the seed is random and nothing else uses it.
  *
+ * Formats. Both take the same memory, and give the same tokens.
+ *
+ *   GUMBEL_SCREEN_BYTES      the default: draws read one byte for each weight
+ *   GUMBEL_SCREEN_NIBBLES    CPU only: the upper and the lower four bits of each byte are stored
+ *                            apart. A draw without truncation reads the upper bits of all weights,
+ *                            a quarter of the bytes of a bfloat16 head. Their bounds are 16 times
+ *                            wider; for tokens that may win by these it reads the lower bits, too.
+ *                            Draws with truncation, with certain bounds, or of more than D / 32
+ *                            rows and samples read all bits, and need up to 40% more time than with
+ *                            bytes.
+ *
  * Example: make a screen once, then draw with it.
  *
  *     gumbel_screen screen;
@@ -111,11 +122,16 @@ typedef enum gumbel_screen_certificate {
     GUMBEL_SCREEN_CERTAIN = 1,
 } gumbel_screen_certificate;
 
+typedef enum gumbel_screen_format {
+    GUMBEL_SCREEN_BYTES = 0,
+    GUMBEL_SCREEN_NIBBLES = 1,
+} gumbel_screen_format;
+
 /* How to make a screen. Set struct_size to sizeof(gumbel_screen_options). */
 typedef struct gumbel_screen_options {
     size_t struct_size;
     int32_t certificate; /* a gumbel_screen_certificate */
-    int32_t reserved;    /* 0 */
+    int32_t format;      /* a gumbel_screen_format; on CUDA GUMBEL_SCREEN_BYTES */
     /* The seed of the dither, for tests and reproducible files; NULL: dither from the operating
      * system's entropy. */
     const uint64_t *seed;
@@ -133,17 +149,19 @@ GUMBEL_CALL gumbel_screen_size(const gumbel_device *device, const gumbel_tensor 
  *  weight     [V, D] as in gumbel_head. Infinities and NaN are allowed; rows that may draw a token
  *             with such weights take the full pass. The weights must not change while the screen is
  *             used ("Stale weights" above); only gumbel_screen_verify() finds every change.
- *  options    NULL: GUMBEL_SCREEN_PROBABLE, and dither from the operating system
+ *  options    NULL: GUMBEL_SCREEN_PROBABLE, GUMBEL_SCREEN_BYTES, and dither from the operating
+ *             system
  *  screen     memory of the caller, at least gumbel_screen_size() bytes, aligned to
  *             GUMBEL_WORKSPACE_ALIGNMENT; gumbel_screen_size() bytes are written. They hold no
  *             pointer: they may be copied, and are valid for any device of the same kind.
  *  stream     as in every call that computes; NULL on a CPU. On CUDA the call may be captured: each
  *             replay makes the screen of the current weights, with the dither of the capture.
  *  threads    re-entrant; the device's threads share the work
- *  repeats    With a seed the bytes are the same for every ISA and thread count, and steps, dither
- *             and quantized weights are the same on CUDA.
- *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED; GUMBEL_ERROR_DEVICE if
- *             the operating system has no entropy.                                     since 0.2 */
+ *  repeats    With a seed the bytes are the same for every ISA and thread count. Steps, dither and
+ *             quantized weights of GUMBEL_SCREEN_BYTES are the same on CUDA.
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT; GUMBEL_ERROR_UNSUPPORTED, also if the device does
+ *             not support the format; GUMBEL_ERROR_DEVICE if the operating system has no entropy.
+ *                                                                                      since 0.2 */
 GUMBEL_CALL gumbel_screen_prepare(gumbel_device *device, void *stream, const gumbel_tensor *weight,
                                   const gumbel_screen_options *options, const gumbel_screen *screen,
                                   gumbel_error *error);

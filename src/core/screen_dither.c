@@ -3,7 +3,6 @@
 #include "core/screen_dither.h"
 
 #include "core/fail.h"
-#include "maths/screen_bound.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -42,17 +41,21 @@ static int read_entropy(void *to, size_t bytes)
     return 1;
 }
 
-gumbel_status gumbel_make_dither(const uint64_t *seed, int64_t first, int64_t count,
-                                 int32_t *dither, gumbel_error *error)
+gumbel_status gumbel_make_dither(gumbel_screen_layout layout, const uint64_t *seed, int64_t first,
+                                 int64_t count, int32_t *dither, gumbel_error *error)
 {
-    if (seed) {
+    const int nested = layout == GUMBEL_SCREEN_LAYOUT_NIBBLES;
+    if (seed && nested)
+        gumbel_screen_seed_columns(*seed, first, count, (gumbel_screen_column *)dither);
+    else if (seed)
         gumbel_screen_seed_dither(*seed, first, count, dither);
+    if (seed)
         return GUMBEL_OK;
-    }
     if (!read_entropy(dither, (size_t)count * sizeof *dither))
         return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "options.seed",
                            "the operating system gave no random bytes: give a seed");
     for (int64_t i = 0; i < count; i++)
-        dither[i] = gumbel_screen_dither_of((uint32_t)dither[i]);
+        dither[i] = nested ? dither[i] & ~(GUMBEL_SCREEN_SCALES - 1)
+                           : gumbel_screen_dither_of((uint32_t)dither[i]);
     return GUMBEL_OK;
 }

@@ -67,9 +67,11 @@ typedef struct cpu_quantized_rows {
     gumbel_dtype dtype;
     int64_t stride_bytes;
     int64_t hidden_size;
-    const int32_t *dither;     /* of each column, padded with zeros to a multiple of 64 */
+    const int32_t *dither;     /* of each column, or its gumbel_screen_column; padded to 64 */
     int count;                 /* 1..16; the remaining rows get q = 0 */
-    uint8_t *copy;             /* one tile for every 64 columns */
+    uint8_t *copy;             /* one tile for every 64 columns, or a group's high nibbles */
+    uint8_t *low_nibbles;      /* of a group; NULL: bytes, without scales of columns */
+    int64_t stream_bytes;      /* nibbles: from one stream to the next */
     float *steps;              /* [16]; NaN for a row that is not finite */
     gumbel_screen_block bound; /* maximum over all rows */
     float max_weight_norm;     /* largest norm of a row */
@@ -78,23 +80,62 @@ typedef struct cpu_quantized_rows {
 /* Bytes of 16 rows and 64 columns of a screen; tiles of the same rows are contiguous. */
 #define CPU_SCREEN_TILE 1024
 
-/* gumbel_screen_choose_step(); NaN if `max_weight` is not finite. */
-static inline float cpu_choose_screen_step(float max_weight)
+/* The step of a row; NaN if `max_weight` is not finite. */
+static inline float cpu_choose_screen_step(const cpu_quantized_rows *r, float max_weight)
 {
-    return max_weight < INFINITY ? gumbel_screen_choose_step(max_weight) : NAN;
+    float step = r->low_nibbles ? gumbel_screen_choose_nested_step(max_weight)
+                                : gumbel_screen_choose_step(max_weight);
+    return max_weight < INFINITY ? step : NAN;
+}
+
+/* Bytes of 32 columns of nibbles: of a row, and of a line of four rows of high nibbles. */
+#define CPU_NIBBLE_ROW  16
+#define CPU_NIBBLE_LINE 64
+
+/* Offset of a group of four rows, which row 0..63 of a block belongs to, in the high or the low
+ * nibbles of the block. */
+static inline int64_t cpu_find_nibble_group(int row, int64_t stream_bytes)
+{
+    return row % 4 * stream_bytes + row / 16 * (stream_bytes / 4);
+}
+
+/* Offset of a row of a block: in the high nibbles of the block, where 32 columns take a line, and
+ * in the low nibbles, where the row is contiguous. */
+static inline int64_t cpu_find_high_nibbles(int row, int64_t stream_bytes)
+{
+    return cpu_find_nibble_group(row, stream_bytes) + row % 16 / 4 * CPU_NIBBLE_ROW;
+}
+
+static inline int64_t cpu_find_low_nibbles(int row, int64_t stream_bytes)
+{
+    return cpu_find_nibble_group(row, stream_bytes) + row % 16 / 4 * (stream_bytes / 16);
+}
+
+/* Stores the bytes of columns column .. column + 63 of row 0..15 as nibbles. */
+static inline void cpu_store_nibbles(const cpu_quantized_rows *r, int row, int64_t column,
+                                     const uint8_t bytes[64])
+{
+    uint8_t *high = r->copy + cpu_find_high_nibbles(row, r->stream_bytes);
+    uint8_t *low = r->low_nibbles + cpu_find_low_nibbles(row, r->stream_bytes);
+    for (int64_t part = column / 32; part < column / 32 + 2; part++, bytes += 32)
+        for (int i = 0; i < 16; i++) {
+            high[part * CPU_NIBBLE_LINE + i] = (uint8_t)(bytes[i] >> 4 | (bytes[i + 16] & 0xf0));
+            low[part * CPU_NIBBLE_ROW + i] = (uint8_t)((bytes[i] & 0x0f) | bytes[i + 16] << 4);
+        }
 }
 
 /* Raises the bounds to cover a row, given its sums of the squares of the errors of
- * gumbel_screen_round(), of q and of x. Here x = w / step, with two roundings of relative error
- * below 2^-22 in all, and a rounding of at most 2^-25 to the unit of the dither. */
+ * gumbel_screen_round(), of q (of nibbles the larger one of q and 16 (n - 8)) and of x. Here
+ * x = w / step, with two roundings of relative error below 2^-22 in all, with a scale of the column
+ * four below 2^-21, and a rounding of at most 2^-25 to the unit of the dither. */
 static inline void cpu_raise_row_bound(cpu_quantized_rows *r, int row, float errors, float sizes,
                                        float weights)
 {
     /* A lane's sum rounds once for each term, and sixteen lanes are summed. */
     double up = 1.0 + (double)(r->hidden_size / CPU_LANES + 16) * 0x1p-23;
     double norm = sqrt((double)weights * up), size = fmax(sqrt((double)sizes * up), norm);
-    double error =
-        sqrt((double)errors * up) + norm * 0x1p-22 + sqrt((double)r->hidden_size) * 0x1p-25;
+    double rounding = norm * (r->low_nibbles ? 0x1p-21 : 0x1p-22);
+    double error = sqrt((double)errors * up) + rounding + sqrt((double)r->hidden_size) * 0x1p-25;
     float weight = (float)(norm * (double)r->steps[row] * (1.0 + 0x1p-20));
     float up_error = (float)(error * (1.0 + 0x1p-20)), up_size = (float)(size * (1.0 + 0x1p-20));
     if (!(r->steps[row] > 0.0f))

@@ -61,17 +61,50 @@ uint64_t gumbel_screen_checksum(const gumbel_screen_header *header)
     return check;
 }
 
-void gumbel_screen_seed_dither(uint64_t seed, int64_t first, int64_t count, int32_t *dither)
+/* Four words of uniform random bits for columns column .. column + 3. */
+static void make_seed_words(uint64_t seed, int64_t column, uint32_t words[4])
 {
     /* Words that no draw uses: the counts of draws are below 2^30 (noise.h). */
     const uint32_t unused = UINT32_C(1) << 31;
     gumbel_stream stream = {.seed = seed};
+    gumbel_philox_words(stream, unused + (uint32_t)(column / 4), 0, words);
+}
+
+void gumbel_screen_seed_dither(uint64_t seed, int64_t first, int64_t count, int32_t *dither)
+{
     for (int64_t i = 0; i < count; i += 4) {
         uint32_t words[4];
-        gumbel_philox_words(stream, unused + (uint32_t)((first + i) / 4), 0, words);
+        make_seed_words(seed, first + i, words);
         for (int64_t j = i; j < count && j < i + 4; j++)
             dither[j] = gumbel_screen_dither_of(words[j - i]);
     }
+}
+
+void gumbel_screen_seed_columns(uint64_t seed, int64_t first, int64_t count,
+                                gumbel_screen_column *columns)
+{
+    for (int64_t i = 0; i < count; i += 4) {
+        uint32_t words[4];
+        make_seed_words(seed, first + i, words);
+        for (int64_t j = i; j < count && j < i + 4; j++)
+            columns[j] = words[j - i] / GUMBEL_SCREEN_SCALES * GUMBEL_SCREEN_SCALES;
+    }
+}
+
+const float gumbel_screen_scales[GUMBEL_SCREEN_SCALES] = {
+    1.0f,           0x1.306fep+0f,  0x1.6a09e6p+0f, 0x1.ae89fap+0f, 2.0f,           0x1.306fep+1f,
+    0x1.6a09e6p+1f, 0x1.ae89fap+1f, 4.0f,           0x1.306fep+2f,  0x1.6a09e6p+2f, 0x1.ae89fap+2f,
+    8.0f,           0x1.306fep+3f,  0x1.6a09e6p+3f, 0x1.ae89fap+3f};
+const float gumbel_screen_inverse_scales[GUMBEL_SCREEN_SCALES] = {
+    1.0f,     1.0f / 0x1.306fep+0f, 1.0f / 0x1.6a09e6p+0f, 1.0f / 0x1.ae89fap+0f,
+    1.0f / 2, 1.0f / 0x1.306fep+1f, 1.0f / 0x1.6a09e6p+1f, 1.0f / 0x1.ae89fap+1f,
+    1.0f / 4, 1.0f / 0x1.306fep+2f, 1.0f / 0x1.6a09e6p+2f, 1.0f / 0x1.ae89fap+2f,
+    1.0f / 8, 1.0f / 0x1.306fep+3f, 1.0f / 0x1.6a09e6p+3f, 1.0f / 0x1.ae89fap+3f};
+
+void gumbel_screen_scale_hidden(const gumbel_screen_column *columns, int64_t count, float *h)
+{
+    for (int64_t i = 0; i < count; i++)
+        h[i] *= gumbel_screen_scales[gumbel_screen_column_scale(columns[i])];
 }
 
 /* The largest absolute values of a hidden state, descending. */
@@ -139,44 +172,79 @@ static outlier_bound bound_outliers(const largest *l, double square, double entr
 typedef struct hidden_sums {
     double square;    /* of the norm */
     double magnitude; /* of |h_j| */
+    double sum;       /* of h_j */
     double shift;     /* of u_j h_j */
     float max_size;
     int finite;
 } hidden_sums;
 
-static hidden_sums measure_hidden(const float *h, const int32_t *dither, int64_t columns)
+static hidden_sums measure_hidden(const float *h, const gumbel_screen_header *header,
+                                  const int32_t *dither, int64_t columns)
 {
     hidden_sums s = {.finite = 1};
+    const int nested = header->layout == GUMBEL_SCREEN_LAYOUT_NIBBLES;
     for (int64_t i = 0; i < columns; i++) {
         double size = fabs((double)h[i]);
+        int32_t u = nested ? gumbel_screen_column_dither((uint32_t)dither[i]) : dither[i];
         s.finite &= fabsf(h[i]) < INFINITY;
         s.max_size = fabsf(h[i]) > s.max_size ? fabsf(h[i]) : s.max_size;
         s.square += size * size;
         s.magnitude += size;
-        s.shift += (double)dither[i] * (double)h[i];
+        s.sum += (double)h[i];
+        s.shift += (double)u * (double)h[i];
     }
     s.shift *= (double)GUMBEL_SCREEN_DITHER_UNIT;
     return s;
 }
 
-/* Bounds the sum of e_j h_j: for certain, or with the chance of GUMBEL_SCREEN_DEVIATION if the
- * screen's certificate permits that and the bound is smaller. */
-static void bound_quantization(const float *h, int64_t columns, const gumbel_screen_header *header,
+/* The law of the errors e_j of a row, in steps. */
+typedef struct error_law {
+    double scale;      /* distance of two values that a weight is rounded to */
+    double norm;       /* bounds the norm of the errors of every row */
+    double deviation;  /* c of GUMBEL_SCREEN_DEVIATION; 0: bounds hold for certain */
+    double mean;       /* bounds the mean of an error, and the rounding of w / s to the grid */
+    double max_dither; /* bounds all |u_j| */
+    double tiny;       /* bounds the errors of terms that are subnormal */
+} error_law;
+
+static error_law find_error_law(const gumbel_screen_header *header)
+{
+    error_law law = {.scale = 1.0,
+                     .norm = (double)header->error,
+                     .deviation = GUMBEL_SCREEN_DEVIATION,
+                     .mean = (double)GUMBEL_SCREEN_DITHER_UNIT,
+                     .max_dither = 0.5,
+                     .tiny = (double)GUMBEL_SCREEN_WIDTH_MIN};
+    if (header->layout == GUMBEL_SCREEN_LAYOUT_NIBBLES) {
+        law.deviation = GUMBEL_SCREEN_NESTED_DEVIATION;
+        law.mean = 0x1p-16;
+        law.max_dither = 8.5;
+        /* Also N times the rounding of scaled subnormal hidden states. */
+        law.tiny = 0x1p-125;
+    }
+    if (header->certificate == GUMBEL_SCREEN_CERTAIN)
+        law.deviation = 0.0;
+    return law;
+}
+
+/* Bounds the sum of e_j h_j: for certain, or with the chance of the law's deviation if there is one
+ * and the bound is smaller. */
+static void bound_quantization(const float *h, int64_t columns, const error_law *law,
                                const hidden_sums *s, gumbel_screen_hidden_error *hidden_error)
 {
     largest l;
-    const double error = header->error, entry = GUMBEL_SCREEN_ENTRY;
+    const double entry = law->scale * (double)GUMBEL_SCREEN_ENTRY;
     find_largest(h, columns, &l);
-    outlier_bound certain = bound_outliers(&l, s->square, error < entry ? error : entry, error);
-    outlier_bound random = bound_outliers(&l, s->square, entry, GUMBEL_SCREEN_DEVIATION);
-    /* The mean of an error, and the rounding of w / s to the unit of the dither. */
-    double dithered = random.bound + (double)GUMBEL_SCREEN_DITHER_UNIT * s->magnitude;
+    outlier_bound certain =
+        bound_outliers(&l, s->square, law->norm < entry ? law->norm : entry, law->norm);
+    outlier_bound random = bound_outliers(&l, s->square, entry, law->scale * law->deviation);
+    double dithered = random.bound + law->mean * s->magnitude;
     /* The rounding of the shift in float64 and float32, and of its sums in
      * gumbel_screen_bound_logit(). */
-    double shift_error = 0x1p-21 * fabs(s->shift) + 0x1p-36 * s->magnitude;
-    shift_error += (double)GUMBEL_SCREEN_WIDTH_MIN;
+    double shift_error =
+        0x1p-21 * fabs(s->shift) + 2 * law->max_dither * 0x1p-36 * s->magnitude + law->tiny;
     hidden_error->shift = (float)s->shift;
-    if (header->certificate == GUMBEL_SCREEN_CERTAIN || !(dithered < certain.bound)) {
+    if (!(law->deviation > 0.0) || !(dithered < certain.bound)) {
         hidden_error->outlier_sum = certain.sum;
         hidden_error->inlier_norm = certain.inlier_norm;
         hidden_error->dithered = (float)(shift_error * FLOAT_UP);
@@ -184,6 +252,57 @@ static void bound_quantization(const float *h, int64_t columns, const gumbel_scr
     }
     hidden_error->outlier_sum = hidden_error->inlier_norm = 0.0f;
     hidden_error->dithered = (float)((dithered + shift_error) * UP * FLOAT_UP);
+}
+
+float gumbel_screen_bound_low_nibbles(int64_t columns)
+{
+    return (float)(7.5 * sqrt((double)columns) * FLOAT_UP);
+}
+
+/* Rounds h to one plane of integers k, each up or down at random such that its mean is h / unit.
+ * Returns G: a bound of the sum of v_j (h_j - unit k_j) is G times the norm of v, for v that does
+ * not depend on the random bits. */
+static double round_to_plane(const float *h, int64_t columns, const int32_t *words, double unit,
+                             double deviation, int8_t *plane, int64_t stride)
+{
+    double square = 0.0, grid = 0.0, of_plane = 0.0;
+    for (int64_t i = 0; i < columns; i++) {
+        double y = (double)h[i] / unit;
+        int32_t on_grid = (int32_t)rint(y * 256.0);
+        int32_t k = (on_grid + (int32_t)((uint32_t)words[i] >> 4 & 255)) >> 8;
+        double r = (double)h[i] - unit * k, off_grid = y - on_grid / 256.0;
+        plane[i / 64 * stride + i % 64] = (int8_t)k;
+        square += r * r;
+        grid += off_grid * off_grid;
+        of_plane += (double)(k * k);
+    }
+    for (int64_t i = columns; i % 64 != 0; i++)
+        plane[i / 64 * stride + i % 64] = 0;
+    double certain = sqrt(square), random = unit * (sqrt(3.0) * deviation + sqrt(grid));
+    return (deviation > 0.0 && random < certain ? random : certain) +
+           0x1p-21 * unit * sqrt(of_plane);
+}
+
+void gumbel_screen_round_hidden(const float *h, int64_t columns, const gumbel_screen_header *header,
+                                const int32_t *dither, const gumbel_screen_hidden_error *fine,
+                                int8_t *plane, int64_t stride, gumbel_screen_hidden_error *coarse,
+                                gumbel_screen_hidden_error *refined)
+{
+    hidden_sums s = measure_hidden(h, header, dither, columns);
+    error_law law = find_error_law(header);
+    law.scale = 16.0;
+    law.norm += (double)gumbel_screen_bound_low_nibbles(columns);
+    law.max_dither = 16.0;
+    s.shift -= 7.5 * s.sum;
+    *refined = *fine;
+    refined->unit = (float)((double)s.max_size / 126.0 * FLOAT_UP);
+    refined->unit = refined->unit < 0x1p-100f ? 0x1p-100f : refined->unit;
+    double residual =
+        round_to_plane(h, columns, dither, (double)refined->unit, law.deviation, plane, stride);
+    refined->residual = (float)(residual * UP * FLOAT_UP);
+    *coarse = *refined;
+    coarse->unit *= 16.0f;
+    bound_quantization(h, columns, &law, &s, coarse);
 }
 
 /* Sums of squares over the columns: the residual of h, and both planes. */
@@ -220,7 +339,7 @@ int gumbel_screen_split_hidden(const float *h, int64_t columns, const gumbel_scr
                                gumbel_screen_hidden_error *hidden_error)
 {
     plane_sums sums = {0};
-    hidden_sums s = measure_hidden(h, dither, columns);
+    hidden_sums s = measure_hidden(h, header, dither, columns);
     double norm = sqrt(s.square) * UP;
     if (!s.finite || !(norm < GUMBEL_SCREEN_HIDDEN_MAX) ||
         !(norm * (double)header->weight < GUMBEL_SCREEN_LOGIT_MAX))
@@ -234,11 +353,13 @@ int gumbel_screen_split_hidden(const float *h, int64_t columns, const gumbel_scr
         split_columns(h + i, columns - i < 64 ? (int)(columns - i) : 64, (double)hidden_error->unit,
                       planes->size, planes->high + at, planes->low + at, &sums);
     }
-    bound_quantization(h, columns, header, &s, hidden_error);
+    error_law law = find_error_law(header);
+    bound_quantization(h, columns, &law, &s, hidden_error);
     double steps = planes->size * sqrt((double)sums.high) + sqrt((double)sums.low);
     double residual = sqrt(sums.residual) + 0x1p-21 * (double)hidden_error->unit * steps;
     hidden_error->residual = (float)(residual * UP * FLOAT_UP);
-    /* Also the rounding of w times the inverse of the step. */
-    hidden_error->rounding = (float)((gamma + 0x1p-22) * norm * FLOAT_UP);
+    /* Also the rounding of w times the inverse of the step, and by scales of columns. */
+    double scaled = header->layout == GUMBEL_SCREEN_LAYOUT_NIBBLES ? 0x1p-20 : 0x1p-22;
+    hidden_error->rounding = (float)((gamma + scaled) * norm * FLOAT_UP);
     return 1;
 }

@@ -8,6 +8,11 @@
  * 64 bytes, or of 1024 in layout TILES. In a row with step s, a weight of column j is
  * w = s (q - u_j + e): q is the stored integer, in -127..127, u_j is the dither, and e is the
  * quantization error in steps.
+ *
+ * Layout NIBBLES divides the byte q + 128, in 0..255, into 16 n + m. All high nibbles n are stored
+ * before all low nibbles m. The dither covers 16 steps, so that the high nibbles alone are a coarse
+ * copy with the same law at 16 times the step: w = s (16 (n - 8) + 7.5 - u_j + e'), |e'| <= 8. The
+ * weights of a column are divided by its scale first, and hidden states are multiplied by it.
  */
 #ifndef GUMBEL_MATHS_SCREEN_BOUND_H
 #define GUMBEL_MATHS_SCREEN_BOUND_H
@@ -24,11 +29,15 @@
 #define GUMBEL_SCREEN_LIST_MAX 256
 /* Largest error of a weight in steps: 1/2, plus the rounding of the division by the step. */
 #define GUMBEL_SCREEN_ENTRY 0x1.001p-1f
-/* Dither is a multiple of this unit, from -1/2 up to, but not including, 1/2. */
+/* Dither is a multiple of this unit, from -1/2 up to, but not including, 1/2; in layout NIBBLES a
+ * multiple of 256 units from -17/2 to 15/2. */
 #define GUMBEL_SCREEN_DITHER_UNIT 0x1p-24f
 /* c: with random dither the sum of e_j h_j over the columns exceeds c |h| with a chance below
  * 2 exp(-6 c^2) < 2^-82, for each row of weights and each h that does not depend on the dither. */
 #define GUMBEL_SCREEN_DEVIATION 3.0966
+/* c of layout NIBBLES: each of the four statements behind a row's bounds fails with a chance below
+ * 2^-84. */
+#define GUMBEL_SCREEN_NESTED_DEVIATION 3.134
 /* Smallest step. */
 #define GUMBEL_SCREEN_STEP_MIN 0x1p-100f
 /* A row whose hidden state or logits may exceed these limits is a fallback row. */
@@ -49,6 +58,10 @@ typedef enum gumbel_screen_layout {
     /* CUDA: tiles of 128 rows and columns of q (cuda/fused/screen/screen_params.h). 2 was without
      * dither. */
     GUMBEL_SCREEN_LAYOUT_TILES = 3,
+    /* CPU. High nibbles: [V / 64][4 streams][4 groups][D / 32][4 rows][16 bytes], of row 16 group +
+     * 4 row + stream of a block; byte i holds column i in its low half and column i + 16 in its
+     * high half. Low nibbles: rows in the same order, [D / 32][16 bytes] each. */
+    GUMBEL_SCREEN_LAYOUT_NIBBLES = 4,
 } gumbel_screen_layout;
 
 typedef struct gumbel_screen_header {
@@ -60,16 +73,18 @@ typedef struct gumbel_screen_header {
     uint32_t dtype;       /* of the weights */
     int32_t list_max;     /* capacity of a candidate list, 1..GUMBEL_SCREEN_LIST_MAX */
     uint32_t certificate; /* a gumbel_screen_certificate */
-    uint32_t unused;      /* 0 */
-    float error;          /* largest gumbel_screen_block.error */
-    float weight;         /* largest |w| of all rows */
-    uint64_t check;       /* gumbel_screen_checksum() */
+    /* Layout NIBBLES: a call of at most this many draws reads the high nibbles first. Else 0. */
+    uint32_t coarse_draws;
+    float error;    /* largest gumbel_screen_block.error */
+    float weight;   /* largest |w| of all rows */
+    uint64_t check; /* gumbel_screen_checksum() */
 } gumbel_screen_header;
 
 /* Bounds that hold for all 64 rows of a block. */
 typedef struct gumbel_screen_block {
     float error; /* E: upper bound on the norm of a row's e */
-    float size;  /* N: upper bound on the norm of a row's q; N + E bounds that of w / s */
+    float size;  /* N: upper bound on the norm of a row's q, in layout NIBBLES also of 16 (n - 8);
+                  * N + E bounds that of w / s */
 } gumbel_screen_block;
 
 /* The arrays of a buffer. */
@@ -77,7 +92,8 @@ typedef struct gumbel_screen_offsets {
     int64_t blocks;       /* of 64 rows */
     int64_t columns;      /* of the copy: D rounded up to 64, or to 128 in layout TILES */
     size_t bounds, steps; /* byte offsets of the arrays */
-    size_t dither;        /* int32 [columns], in GUMBEL_SCREEN_DITHER_UNIT; 0 in padding */
+    size_t dither;        /* int32 [columns], in GUMBEL_SCREEN_DITHER_UNIT; 0 in padding. Layout
+                           * NIBBLES: gumbel_screen_column words */
     size_t copy;
     size_t bytes; /* of the whole buffer */
 } gumbel_screen_offsets;
@@ -110,6 +126,31 @@ GUMBEL_INLINE int32_t gumbel_screen_dither_of(uint32_t word)
     return (int32_t)(word >> 8) - (1 << 23);
 }
 
+/* A word of a column in layout NIBBLES: its dither in the upper 20 bits, 8 bits by which hidden
+ * states are rounded, and the index of its scale. */
+typedef uint32_t gumbel_screen_column;
+/* The word of a column without dither, of scale 1. */
+#define GUMBEL_SCREEN_COLUMN_NONE UINT32_C(0x88000000)
+#define GUMBEL_SCREEN_SCALES      16
+/* 2^(index / 4), and one divided by it. */
+extern const float gumbel_screen_scales[GUMBEL_SCREEN_SCALES];
+extern const float gumbel_screen_inverse_scales[GUMBEL_SCREEN_SCALES];
+
+/* Random words of columns, with scale 1, from a seed. */
+void gumbel_screen_seed_columns(uint64_t seed, int64_t first, int64_t count,
+                                gumbel_screen_column *columns);
+GUMBEL_INLINE int32_t gumbel_screen_column_dither(gumbel_screen_column column)
+{
+    return (int32_t)(column >> 12 << 8) - 17 * (1 << 23);
+}
+GUMBEL_INLINE int gumbel_screen_column_scale(gumbel_screen_column column)
+{
+    return (int)(column % GUMBEL_SCREEN_SCALES);
+}
+
+/* Multiplies a hidden state by the scales of its columns. */
+void gumbel_screen_scale_hidden(const gumbel_screen_column *columns, int64_t count, float *h);
+
 /* The quantization step of a row whose largest |w| is `max_weight`, which is finite; rounded up so
  * that |x| <= 126.5 and |q| <= 127. */
 GUMBEL_INLINE float gumbel_screen_choose_step(float max_weight)
@@ -118,11 +159,19 @@ GUMBEL_INLINE float gumbel_screen_choose_step(float max_weight)
     return step < GUMBEL_SCREEN_STEP_MIN ? GUMBEL_SCREEN_STEP_MIN : step;
 }
 
+/* The step in layout NIBBLES: |x| <= 120 and -128 <= q <= 127 for all dither. */
+GUMBEL_INLINE float gumbel_screen_choose_nested_step(float max_weight)
+{
+    float step = max_weight * (1.0f / 120.0f) * (1.0f + 0x1p-21f);
+    return step < GUMBEL_SCREEN_STEP_MIN ? GUMBEL_SCREEN_STEP_MIN : step;
+}
+
 /* A weight w / s, in x, rounded to an integer behind its dither: the integer q, and in *error the
- * difference of q - u and x rounded to GUMBEL_SCREEN_DITHER_UNIT, which is exact. |x| <= 126.5. */
+ * difference of q - u and x rounded to GUMBEL_SCREEN_DITHER_UNIT, which is exact. |x| <= 126.5, or
+ * 120 with the dither of layout NIBBLES. */
 GUMBEL_INLINE int32_t gumbel_screen_round(float x, int32_t dither, float *error)
 {
-    int32_t sum = (int32_t)rintf(x * 0x1p24f) + dither + (1 << 23);
+    int32_t sum = (int32_t)rintf(x * 0x1p24f) + (dither + (1 << 23));
     int32_t below = (int32_t)((uint32_t)sum & 0xffffffu);
     *error = (float)((1 << 23) - below) * GUMBEL_SCREEN_DITHER_UNIT;
     return (sum - below) / (1 << 24);
@@ -143,15 +192,40 @@ int gumbel_screen_split_hidden(const float *h, int64_t columns, const gumbel_scr
                                const gumbel_screen_planes *planes,
                                gumbel_screen_hidden_error *hidden_error);
 
+/* Rounds h to a single plane in layout NIBBLES, groups of 64 columns at each `stride` bytes, by the
+ * random bits of the columns. `fine` are the terms that gumbel_screen_split_hidden() gave for h.
+ * Writes the terms of coarse bounds, by products of n - 8, and of the bounds by products of q. */
+void gumbel_screen_round_hidden(const float *h, int64_t columns, const gumbel_screen_header *header,
+                                const int32_t *dither, const gumbel_screen_hidden_error *fine,
+                                int8_t *plane, int64_t stride, gumbel_screen_hidden_error *coarse,
+                                gumbel_screen_hidden_error *refined);
+
+/* An upper bound on the norm of a row's m - 15/2. */
+float gumbel_screen_bound_low_nibbles(int64_t columns);
+
 /* Bounds the difference of unit * (plane * q.high + q.low) - shift and logit / step, including the
- * rounding of gumbel_screen_bound_logit(). */
-GUMBEL_INLINE float gumbel_screen_error_width(const gumbel_screen_hidden_error *r,
-                                              const gumbel_screen_block *b)
+ * rounding of gumbel_screen_bound_logit(). max_entry bounds a single |e|. */
+GUMBEL_INLINE float gumbel_screen_sum_width(const gumbel_screen_hidden_error *r,
+                                            const gumbel_screen_block *b, float max_entry)
 {
-    float entry = b->error < GUMBEL_SCREEN_ENTRY ? b->error : GUMBEL_SCREEN_ENTRY;
+    float entry = b->error < max_entry ? b->error : max_entry;
     float sum = entry * r->outlier_sum + b->error * r->inlier_norm + b->size * r->residual +
                 (b->size + b->error) * r->rounding + r->dithered;
     return sum * (1.0f + 0x1p-20f);
+}
+
+GUMBEL_INLINE float gumbel_screen_error_width(const gumbel_screen_hidden_error *r,
+                                              const gumbel_screen_block *b)
+{
+    return gumbel_screen_sum_width(r, b, GUMBEL_SCREEN_ENTRY);
+}
+
+/* The width of coarse bounds, with n - 8 in place of q. */
+GUMBEL_INLINE float gumbel_screen_coarse_width(const gumbel_screen_hidden_error *coarse,
+                                               const gumbel_screen_block *b, float low_nibbles)
+{
+    gumbel_screen_block coarse_block = {(b->error + low_nibbles) * (1.0f + 0x1p-20f), b->size};
+    return gumbel_screen_sum_width(coarse, &coarse_block, 16.0f * GUMBEL_SCREEN_ENTRY);
 }
 
 /* A bound of a logit, with W = gumbel_screen_error_width(): an upper bound with width = W - shift

@@ -19,7 +19,10 @@ gumbel_status gumbel_read_screen_options(gumbel_screen_options *into,
                      "%d is no certificate; it must be GUMBEL_SCREEN_PROBABLE or "
                      "GUMBEL_SCREEN_CERTAIN",
                      (int)into->certificate);
-    GUMBEL_REFUSE_IF(into->reserved, error, "options.reserved", "is not 0");
+    GUMBEL_REFUSE_IF(into->format != GUMBEL_SCREEN_BYTES && into->format != GUMBEL_SCREEN_NIBBLES,
+                     error, "options.format",
+                     "%d is no format; it must be GUMBEL_SCREEN_BYTES or GUMBEL_SCREEN_NIBBLES",
+                     (int)into->format);
     return GUMBEL_OK;
 }
 
@@ -35,6 +38,13 @@ gumbel_status gumbel_check_screen_memory(const gumbel_screen *screen, size_t req
     return GUMBEL_OK;
 }
 
+/* Whether a device whose default layout is `device` uses screens in layout `screen`. */
+static int supports_layout(gumbel_screen_layout device, uint32_t screen)
+{
+    return screen == (uint32_t)device ||
+           (device == GUMBEL_SCREEN_LAYOUT_CPU && screen == GUMBEL_SCREEN_LAYOUT_NIBBLES);
+}
+
 gumbel_status gumbel_check_host_screen(const gumbel_problem *p, gumbel_screen_layout layout,
                                        gumbel_error *error)
 {
@@ -46,7 +56,7 @@ gumbel_status gumbel_check_host_screen(const gumbel_problem *p, gumbel_screen_la
     GUMBEL_REFUSE_IF(h.magic != GUMBEL_SCREEN_MAGIC || h.check != gumbel_screen_checksum(&h), error,
                      field, "the header is not one that gumbel_screen_prepare() wrote");
     GUMBEL_REFUSE_IF(
-        h.version != GUMBEL_SCREEN_VERSION || h.layout != (uint32_t)layout, error, field,
+        h.version != GUMBEL_SCREEN_VERSION || !supports_layout(layout, h.layout), error, field,
         "the screen was made by another version of libgumbel, or for another kind of device");
     GUMBEL_REFUSE_IF(h.rows != p->vocab || h.columns != p->hidden_size, error, field,
                      "the screen was made for weights [%" PRId64 ", %" PRId64

@@ -6,6 +6,7 @@
 #define TESTS_GENERATED_HEADS_H
 
 #include "inputs.h"
+#include "maths/screen_bound.h"
 
 #include <gumbel/screen.h>
 #include <math.h>
@@ -104,12 +105,16 @@ static inline void free_generated_head(generated_head *head)
     free((void *)(uintptr_t)head->hidden.data);
 }
 
+/* The format of make_screen(). */
+static gumbel_screen_format format_under_test;
+
 /* The screen of weights, on the heap, with dither from a fixed seed. */
 static inline gumbel_screen make_screen_as(gumbel_device *device, const gumbel_tensor *weight,
-                                           gumbel_screen_certificate certificate)
+                                           gumbel_screen_certificate certificate,
+                                           gumbel_screen_format format)
 {
     static const uint64_t seed = 7;
-    const gumbel_screen_options options = {sizeof options, certificate, 0, &seed};
+    const gumbel_screen_options options = {sizeof options, certificate, format, &seed};
     gumbel_screen screen;
     gumbel_error error;
     if (gumbel_screen_size(device, weight, &screen.bytes, &error))
@@ -120,9 +125,18 @@ static inline gumbel_screen make_screen_as(gumbel_device *device, const gumbel_t
     return screen;
 }
 
+/* A screen of the format under test. With nibbles, all draws that can read high nibbles first do,
+ * also where this is slower. */
 static inline gumbel_screen make_screen(gumbel_device *device, const gumbel_tensor *weight)
 {
-    return make_screen_as(device, weight, GUMBEL_SCREEN_PROBABLE);
+    gumbel_screen screen =
+        make_screen_as(device, weight, GUMBEL_SCREEN_PROBABLE, format_under_test);
+    gumbel_screen_header *header = (gumbel_screen_header *)screen.data;
+    if (format_under_test == GUMBEL_SCREEN_NIBBLES) {
+        header->coarse_draws = UINT32_MAX;
+        header->check = gumbel_screen_checksum(header);
+    }
+    return screen;
 }
 
 #endif

@@ -14,6 +14,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* RUN_ON_EVERY_ISA() with screens of each format. */
+#define RUN_ON_EVERY_FORMAT(tests, failures)                                                       \
+    do {                                                                                           \
+        int failures_of_format;                                                                    \
+        (failures) = 0;                                                                            \
+        for (int format = GUMBEL_SCREEN_BYTES; format <= GUMBEL_SCREEN_NIBBLES; format++) {        \
+            format_under_test = (gumbel_screen_format)format;                                      \
+            RUN_ON_EVERY_ISA(tests, failures_of_format);                                           \
+            (failures) += failures_of_format;                                                      \
+        }                                                                                          \
+    } while (0)
+
 static inline int nightly(void)
 {
     const char *set = getenv("GUMBEL_NIGHTLY");

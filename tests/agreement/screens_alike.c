@@ -10,6 +10,7 @@
 #include "cpu/host/cpu_dispatch.h"
 #include "generated_heads.h"
 #include "outcome.h"
+#include "screen_sums.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,38 +23,21 @@ static gumbel_isa isa_of(const char *name)
     die("%s is no ISA", name);
 }
 
-static void check_sums(const cpu_screen_kernel *product, int rows, int64_t columns)
+static void check_sums(const cpu_screen_kernel *product, const cpu_screen_kernel *plain)
 {
-    static int32_t own[CPU_SCREEN_SUMS] __attribute__((aligned(64)));
-    static int32_t plain[CPU_SCREEN_SUMS] __attribute__((aligned(64)));
-    int32_t start[2 * CPU_SCREEN_PANEL_MAX] = {0};
-    uint64_t random = (uint64_t)columns;
-    int8_t *planes = make_zeroed((size_t)(2 * rows * columns), 1);
-    uint8_t *copy = make_zeroed((size_t)(64 * columns), 1);
-    for (int64_t i = 0; i < 64 * columns; i++)
-        copy[i] = (uint8_t)(1 + random_below(&random, 255));
-    for (int64_t i = 0; i < 2 * rows * columns; i++) {
-        int h = (int)random_below(&random, (uint32_t)product->plane) - product->plane / 2;
-        planes[i] = (int8_t)h;
-        start[i / 64 % (2 * rows)] -= 128 * h;
-    }
-    cpu_screen_product call = {copy, columns, planes, rows, start, own};
-    product->sum_products(&call);
-    call.sums = plain;
-    cpu_screen_plain.sum_products(&call);
-    if (memcmp(own, plain, (size_t)(4 * 2 * rows * 16) * sizeof *own) != 0)
-        die("%s: sums of %d rows and %d columns differ", product->name, rows, (int)columns);
-    free(planes);
-    free(copy);
+    for (int rows = 1; rows <= product->panel; rows++)
+        if (!is_product_equal(product, plain, rows, 320, 0))
+            die("%s: sums of %d rows differ", product->name, rows);
 }
 
 /* Draws that differ, of some positions and kinds of heads. */
-static long count_different(gumbel_device *device, long *drawn)
+static long count_different(gumbel_device *device, gumbel_screen_format format, long *drawn)
 {
     long different = 0;
     for (int kind = 0; kind < HEAD_KINDS; kind++) {
         generated_head generated = generate_head((head_kind)kind, GUMBEL_BFLOAT16, 700, 96, 5, 3);
-        gumbel_screen screen = make_screen(device, &generated.weight);
+        gumbel_screen screen =
+            make_screen_as(device, &generated.weight, GUMBEL_SCREEN_PROBABLE, format);
         uint64_t seed = 1, position = 0;
         float temperature[5] = {0.0f, 0.5f, 1.0f, 3.0f, 100.0f};
         gumbel_sampling how = {.struct_size = sizeof how,
@@ -95,10 +79,11 @@ int main(int argc, char **argv)
         return 77;
     }
     const cpu_screen_kernel *product = cpu_find_screen_kernel(isa);
-    for (int rows = 1; rows <= product->panel; rows++)
-        check_sums(product, rows, 320);
+    check_sums(product, &cpu_screen_plain);
+    check_sums(cpu_find_nibble_kernel(isa), &cpu_nibbles_plain);
     gumbel_device *device = open_device(isa, 2, 0);
-    long drawn = 0, different = count_different(device, &drawn);
+    long drawn = 0, different = count_different(device, GUMBEL_SCREEN_BYTES, &drawn) +
+                                count_different(device, GUMBEL_SCREEN_NIBBLES, &drawn);
     printf("%s, integer products %s: %ld of %ld draws differ\n", argv[1], product->name, different,
            drawn);
     gumbel_close(device);

@@ -64,8 +64,8 @@ static void compare_live(gumbel_device *device, const generated_head *generated,
 /* Batches beyond what any kernel takes by a screen; live rows and samples on both sides of that. */
 static void few_live_rows(void **state)
 {
-    static const int64_t batches[] = {16, 66};
-    static const int32_t lives[] = {0, 1, 8, 9, 64}, samples[] = {1, 3, 8};
+    static const int64_t batches[] = {16, 24, 66};
+    static const int32_t lives[] = {0, 1, 8, 9, 64}, samples[] = {1, 2, 8};
     const int32_t top_k = 5;
     const float top_p = 0.9f;
     const gumbel_truncation cut = {
@@ -90,6 +90,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(few_live_rows)};
     int failures;
-    RUN_ON_EVERY_ISA(tests, failures);
+    RUN_ON_EVERY_FORMAT(tests, failures);
     return failures;
 }

@@ -308,6 +308,6 @@ int main(void)
         cmocka_unit_test(coupled_drafts),
     };
     int failures;
-    RUN_ON_EVERY_ISA(tests, failures);
+    RUN_ON_EVERY_FORMAT(tests, failures);
     return failures;
 }

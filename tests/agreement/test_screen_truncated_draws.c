@@ -379,6 +379,6 @@ int main(void)
         cmocka_unit_test(other_outputs_take_the_full_pass),
     };
     int failures;
-    RUN_ON_EVERY_ISA(tests, failures);
+    RUN_ON_EVERY_FORMAT(tests, failures);
     return failures;
 }

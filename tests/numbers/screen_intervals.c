@@ -14,15 +14,32 @@
 const char *const mutant_names[MUTANTS] = {"the bound",   "entries 10% low", "E 3% low",
                                            "no residual", "no rounding",     "no shift"};
 
+const char *const bound_names[BOUND_KINDS] = {"fine", "coarse", "refined"};
+
 static double gamma_of(int64_t columns)
 {
     return (double)((columns + 31) / 32 * 2 + 4) * 0x1p-24 * 1.001;
 }
 
+static int has_nibbles(const screened *s)
+{
+    return s->header.layout == GUMBEL_SCREEN_LAYOUT_NIBBLES;
+}
+
 int byte_of(const screened *s, int64_t row, int64_t i)
 {
-    const uint8_t *tile = s->screen + s->offsets.copy + row / 16 * 16 * s->offsets.columns;
-    return tile[i / 64 * 1024 + i % 64 / 4 * 64 + row % 16 * 4 + i % 4] - 128;
+    const int64_t columns = s->offsets.columns;
+    const uint8_t *tile = s->screen + s->offsets.copy + row / 16 * 16 * columns;
+    if (!has_nibbles(s))
+        return tile[i / 64 * 1024 + i % 64 / 4 * 64 + row % 16 * 4 + i % 4] - 128;
+    /* [stream][group] of four rows, in a block of 64. */
+    const int64_t group = row % 4 * 4 + row % 64 / 16, of_group = row % 16 / 4;
+    const uint8_t *high = s->screen + s->offsets.copy + row / 64 * 32 * columns;
+    const uint8_t *low = high + s->offsets.blocks * 32 * columns;
+    high += group * 2 * columns + i / 32 * 64 + of_group * 16 + i % 16;
+    low += group * 2 * columns + of_group * columns / 2 + i / 32 * 16 + i % 16;
+    int shift = i % 32 < 16 ? 0 : 4;
+    return (*high >> shift & 15) * 16 + (*low >> shift & 15) - 128;
 }
 
 static float step_of(const screened *s, int64_t row)
@@ -30,16 +47,22 @@ static float step_of(const screened *s, int64_t row)
     return ((const float *)(const void *)(s->screen + s->offsets.steps))[row];
 }
 
-static const int32_t *dither_of(const screened *s)
-{
-    return (const int32_t *)(const void *)(s->screen + s->offsets.dither);
-}
+int32_t *dither_of(const screened *s) { return (int32_t *)(void *)(s->screen + s->offsets.dither); }
 
-float error_of(const screened *s, int64_t row, int64_t i)
+float error_of(const screened *s, bound_kind kind, int64_t row, int64_t i)
 {
     const gumbel_tensor *w = &s->head->weight;
-    return dtype_load(w->data, w->dtype, row * w->cols + i) / step_of(s, row) -
-           (float)byte_of(s, row, i) + (float)dither_of(s)[i] * GUMBEL_SCREEN_DITHER_UNIT;
+    double x = (double)dtype_load(w->data, w->dtype, row * w->cols + i) / (double)step_of(s, row);
+    double u = (double)dither_of(s)[i] * (double)GUMBEL_SCREEN_DITHER_UNIT;
+    int byte = byte_of(s, row, i);
+    if (has_nibbles(s)) {
+        uint32_t word = (uint32_t)dither_of(s)[i];
+        x /= (double)gumbel_screen_scales[word % 16];
+        u = (double)(word >> 12) * 0x1p-16 - 8.5;
+    }
+    if (kind == BOUND_COARSE)
+        return (float)((x + u - ((byte + 128) / 16 * 16 - 128 + 7.5)) / 16);
+    return (float)(x + u - byte);
 }
 
 /* The library's logits of hidden state h, packed by the contract of the dot product. */
@@ -82,32 +105,72 @@ static void mutate(mutant m, gumbel_screen_hidden_error *hidden_error, gumbel_sc
         hidden_error->rounding = 0.0f;
 }
 
-void check_logits(const screened *s, const float *h, mutant m, seen *into)
+/* The operands of a row's bounds: integer sums, the terms of the hidden state, and the width. */
+typedef struct operands {
+    int32_t high, low;
+    float plane, width;
+} operands;
+
+/* A hidden state, split or rounded to planes. */
+typedef struct split {
+    int8_t *high, *low, *single;
+    gumbel_screen_hidden_error errors[BOUND_KINDS];
+} split;
+
+static split split_hidden(const screened *s, const float *h)
+{
+    int64_t columns = s->head->weight.cols, padded = s->offsets.columns;
+    float *scaled = make_zeroed((size_t)columns, sizeof *scaled);
+    split to = {.high = make_zeroed((size_t)padded * 3, 1)};
+    gumbel_screen_planes planes = {s->plane, to.high, to.high + padded, 64};
+    to.low = to.high + padded;
+    to.single = to.low + padded;
+    memcpy(scaled, h, (size_t)columns * sizeof *scaled);
+    if (has_nibbles(s))
+        gumbel_screen_scale_hidden((const gumbel_screen_column *)dither_of(s), columns, scaled);
+    assert_true(gumbel_screen_split_hidden(scaled, columns, &s->header, dither_of(s),
+                                           gamma_of(columns), &planes, &to.errors[BOUND_FINE]));
+    if (has_nibbles(s))
+        gumbel_screen_round_hidden(scaled, columns, &s->header, dither_of(s),
+                                   &to.errors[BOUND_FINE], to.single, 64, &to.errors[BOUND_COARSE],
+                                   &to.errors[BOUND_REFINED]);
+    free(scaled);
+    return to;
+}
+
+static operands multiply_row(const screened *s, const split *h, bound_kind kind, int64_t row)
+{
+    operands o = {.plane = kind == BOUND_FINE ? (float)s->plane : 0.0f};
+    for (int64_t i = 0; i < s->head->weight.cols; i++) {
+        const int byte = byte_of(s, row, i);
+        const int q = kind == BOUND_COARSE ? (byte + 128) / 16 - 8 : byte;
+        o.high += q * (kind == BOUND_FINE ? h->high : h->single)[i];
+        o.low += q * (kind == BOUND_FINE ? h->low : h->single)[i];
+    }
+    return o;
+}
+
+void check_logits(const screened *s, const float *h, bound_kind kind, mutant m, seen *into)
 {
     int64_t columns = s->head->weight.cols, rows = s->head->weight.rows;
-    int8_t *planes = make_zeroed((size_t)s->offsets.columns * 2, 1);
     float *logits = make_zeroed((size_t)rows, sizeof *logits);
-    gumbel_screen_planes to = {s->plane, planes, planes + s->offsets.columns, 64};
-    gumbel_screen_hidden_error hidden_error;
-    assert_true(gumbel_screen_split_hidden(h, columns, &s->header, dither_of(s), gamma_of(columns),
-                                           &to, &hidden_error));
+    split to = split_hidden(s, h);
     multiply(s, h, logits);
     for (int64_t row = 0; row < rows; row++) {
-        int32_t high = 0, low = 0;
         gumbel_screen_block block =
             ((const gumbel_screen_block *)(const void *)(s->screen + s->offsets.bounds))[row / 64];
-        gumbel_screen_hidden_error own = hidden_error;
+        gumbel_screen_hidden_error own = to.errors[kind];
+        operands o = multiply_row(s, &to, kind, row);
+        float step = step_of(s, row);
         mutate(m, &own, &block);
-        for (int64_t i = 0; i < columns; i++) {
-            const int byte = byte_of(s, row, i);
-            high += byte * to.high[i];
-            low += byte * to.low[i];
-        }
-        float width = gumbel_screen_error_width(&own, &block), step = step_of(s, row);
-        float upper = gumbel_screen_bound_logit(step, own.unit, (float)s->plane, width - own.shift,
-                                                GUMBEL_SCREEN_TINY, high, low);
-        float lower = gumbel_screen_bound_logit(step, own.unit, (float)s->plane, -width - own.shift,
-                                                -GUMBEL_SCREEN_TINY, high, low);
+        o.width =
+            kind == BOUND_COARSE
+                ? gumbel_screen_coarse_width(&own, &block, gumbel_screen_bound_low_nibbles(columns))
+                : gumbel_screen_error_width(&own, &block);
+        float upper = gumbel_screen_bound_logit(step, own.unit, o.plane, o.width - own.shift,
+                                                GUMBEL_SCREEN_TINY, o.high, o.low);
+        float lower = gumbel_screen_bound_logit(step, own.unit, o.plane, -o.width - own.shift,
+                                                -GUMBEL_SCREEN_TINY, o.high, o.low);
         double middle = ((double)upper + (double)lower) / 2, half = (double)upper - middle;
         double used = half > 0 ? fabs((double)logits[row] - middle) / half : 0;
         into->checked++;
@@ -115,38 +178,43 @@ void check_logits(const screened *s, const float *h, mutant m, seen *into)
         into->max_used = used > into->max_used ? used : into->max_used;
         into->square += used * used;
     }
-    free(planes);
+    free(to.high);
     free(logits);
 }
 
 screened make_screened(gumbel_device *device, const generated_head *head, int plane,
-                       gumbel_screen_certificate certificate)
+                       gumbel_screen_certificate certificate, gumbel_screen_format format)
 {
     screened s = {.head = head,
-                  .screen = make_screen_as(device, &head->weight, certificate).data,
+                  .screen = make_screen_as(device, &head->weight, certificate, format).data,
                   .plane = plane};
     memcpy(&s.header, s.screen, sizeof s.header);
     assert_true(gumbel_screen_find_offsets(head->weight.rows, head->weight.cols, &s.offsets));
     return s;
 }
 
-void remove_dither(screened *s)
+void requantize(screened *s)
 {
     const gumbel_tensor *w = &s->head->weight;
+    const int64_t columns = s->offsets.columns;
     int64_t stride = w->cols * (int64_t)dtype_size(w->dtype);
-    int32_t *dither = (int32_t *)(void *)(s->screen + s->offsets.dither);
-    memset(dither, 0, (size_t)s->offsets.columns * sizeof *dither);
     for (int64_t block = 0; block < s->offsets.blocks; block++) {
         cpu_quantized_rows rows = {.dtype = w->dtype,
                                    .stride_bytes = stride,
                                    .hidden_size = w->cols,
-                                   .dither = dither,
-                                   .count = 16};
+                                   .dither = dither_of(s),
+                                   .count = 16,
+                                   .stream_bytes = 8 * columns};
         assert_int_equal(w->rows % 64, 0);
         for (int64_t first = block * 64; first < block * 64 + 64; first += 16) {
             rows.weight = (const char *)w->data + first * stride;
             rows.steps = (float *)(void *)(s->screen + s->offsets.steps) + first;
-            rows.copy = s->screen + s->offsets.copy + first * s->offsets.columns;
+            rows.copy = s->screen + s->offsets.copy + first * columns;
+            if (has_nibbles(s)) {
+                rows.copy = s->screen + s->offsets.copy + block * 32 * columns +
+                            first % 64 / 16 * 2 * columns;
+                rows.low_nibbles = rows.copy + s->offsets.blocks * 32 * columns;
+            }
             cpu_reference_kernels.quantize_rows(&rows);
         }
         ((gumbel_screen_block *)(void *)(s->screen + s->offsets.bounds))[block] = rows.bound;

@@ -23,6 +23,12 @@ typedef enum mutant {
 
 extern const char *const mutant_names[MUTANTS];
 
+/* The bounds of a logit: by both planes of a hidden state, or of nibbles by its single plane, with
+ * the high nibbles alone or with both. */
+typedef enum bound_kind { BOUND_FINE, BOUND_COARSE, BOUND_REFINED, BOUND_KINDS } bound_kind;
+
+extern const char *const bound_names[BOUND_KINDS];
+
 /* The fractions of their half widths that the errors of logits take. */
 typedef struct seen {
     long checked, outside;
@@ -40,18 +46,21 @@ typedef struct screened {
 
 /* The screen of a head, with dither from a fixed seed. */
 screened make_screened(gumbel_device *device, const generated_head *head, int plane,
-                       gumbel_screen_certificate certificate);
+                       gumbel_screen_certificate certificate, gumbel_screen_format format);
 
-/* Makes a screen again without dither: all weights are rounded to the nearest integer. The number
- * of rows is a multiple of 64. */
-void remove_dither(screened *s);
+/* Makes a screen again after its dither, or its words of columns, were changed. The number of rows
+ * is a multiple of 64. */
+void requantize(screened *s);
 
-/* The integer q of a weight, and its quantization error in steps. */
+/* The dither of each column, or of nibbles its gumbel_screen_column. */
+int32_t *dither_of(const screened *s);
+
+/* The integer q of a weight; its quantization error in steps, or of BOUND_COARSE in 16 steps. */
 int byte_of(const screened *s, int64_t row, int64_t i);
-float error_of(const screened *s, int64_t row, int64_t i);
+float error_of(const screened *s, bound_kind kind, int64_t row, int64_t i);
 
 /* Adds to *into whether the logits of hidden state h are within their intervals. */
-void check_logits(const screened *s, const float *h, mutant m, seen *into);
+void check_logits(const screened *s, const float *h, bound_kind kind, mutant m, seen *into);
 
 /* A float32 head of 192 rows of equal weights w, 62.5 steps and a little more, beside one of 126.5
  * steps. Each is rounded to 63 without dither, so that with h = 1 all quantization errors have one

@@ -96,7 +96,12 @@ static void same_sums(void **state)
             start[i] = (int32_t)random_below(&random, 1 << 20) - (1 << 19);
         memset(own, 0xaa, sizeof own);
         memset(plain, 0xaa, sizeof plain);
-        cpu_screen_product call = {copy, columns, planes, rows, start, own};
+        cpu_screen_product call = {.copy = copy,
+                                   .columns = columns,
+                                   .planes = planes,
+                                   .rows = rows,
+                                   .start = start,
+                                   .sums = own};
         amx_of_plain_tiles.sum_products(&call);
         call.sums = plain;
         cpu_screen_plain.sum_products(&call);

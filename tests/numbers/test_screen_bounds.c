@@ -8,11 +8,13 @@
 #include "cpu/host/cpu_dispatch.h"
 #include "outcome.h"
 #include "screen_intervals.h"
+#include "screen_sums.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -51,7 +53,7 @@ static void make_hidden(const screened *s, int kind, uint64_t *state, float *h)
             break;
         default:
             if (kind > 8)
-                x = error_of(s, row, i);
+                x = error_of(s, BOUND_FINE, row, i);
         }
         h[i] = x;
     }
@@ -60,19 +62,34 @@ static void make_hidden(const screened *s, int kind, uint64_t *state, float *h)
 #define HIDDEN_KINDS             (9 + 24)
 #define HIDDEN_INDEPENDENT_KINDS 8
 
+/* The bounds that are tested: those of bytes and of nibbles. */
+typedef struct tested_bounds {
+    gumbel_screen_format format;
+    bound_kind kind;
+    gumbel_screen_certificate certificate;
+} tested_bounds;
+
+static const tested_bounds certain_bytes = {GUMBEL_SCREEN_BYTES, BOUND_FINE, GUMBEL_SCREEN_CERTAIN};
+static const tested_bounds probable_bytes = {GUMBEL_SCREEN_BYTES, BOUND_FINE,
+                                             GUMBEL_SCREEN_PROBABLE};
+static const tested_bounds probable_coarse = {GUMBEL_SCREEN_NIBBLES, BOUND_COARSE,
+                                              GUMBEL_SCREEN_PROBABLE};
+static const tested_bounds probable_refined = {GUMBEL_SCREEN_NIBBLES, BOUND_REFINED,
+                                               GUMBEL_SCREEN_PROBABLE};
+
 static seen check_head(gumbel_device *device, head_kind kind, gumbel_dtype dtype, int64_t columns,
-                       int plane, gumbel_screen_certificate certificate, mutant m)
+                       int plane, const tested_bounds *bounds, mutant m)
 {
     const int kinds =
-        certificate == GUMBEL_SCREEN_CERTAIN ? HIDDEN_KINDS : HIDDEN_INDEPENDENT_KINDS;
+        bounds->certificate == GUMBEL_SCREEN_CERTAIN ? HIDDEN_KINDS : HIDDEN_INDEPENDENT_KINDS;
     seen found = {0};
     uint64_t state = 9;
     generated_head head = generate_head(kind, dtype, 192, columns, 1, 11);
-    screened s = make_screened(device, &head, plane, certificate);
+    screened s = make_screened(device, &head, plane, bounds->certificate, bounds->format);
     float *h = make_zeroed((size_t)columns, sizeof *h);
     for (int i = 0; i < kinds; i++) {
         make_hidden(&s, i, &state, h);
-        check_logits(&s, h, m, &found);
+        check_logits(&s, h, bounds->kind, m, &found);
     }
     free(h);
     free(s.screen);
@@ -88,7 +105,7 @@ static void add_seen(seen *all, const seen *own)
     all->max_used = own->max_used > all->max_used ? own->max_used : all->max_used;
 }
 
-static seen check_all_heads(gumbel_device *device, gumbel_screen_certificate certificate)
+static seen check_all_heads(gumbel_device *device, const tested_bounds *bounds)
 {
     static const gumbel_dtype dtypes[] = {GUMBEL_BFLOAT16, GUMBEL_FLOAT32, GUMBEL_FLOAT16};
     static const int64_t columns[] = {1, 33, 64, 200, 1024};
@@ -99,44 +116,64 @@ static seen check_all_heads(gumbel_device *device, gumbel_screen_certificate cer
                 /* float16 cannot represent weights of 1e6 */
                 if (kind == HEAD_HOSTILE && dtypes[i / 5] == GUMBEL_FLOAT16)
                     continue;
-                if (TEST_SANITIZED && columns[i % 5] == 1024 && i / 5 != kind % 3)
+                if (columns[i % 5] == 1024 && i / 5 != kind % 3 &&
+                    (TEST_SANITIZED || bounds->format == GUMBEL_SCREEN_NIBBLES))
+                    continue;
+                if (plane == 128 && bounds->kind != BOUND_FINE)
                     continue;
                 seen own = check_head(device, (head_kind)kind, dtypes[i / 5], columns[i % 5], plane,
-                                      certificate, WHOLE);
+                                      bounds, WHOLE);
                 if (own.outside)
                     print_error("%s, %s, D %d, planes of %d: %ld outside\n", head_kind_names[kind],
                                 dtype_name(dtypes[i / 5]), (int)columns[i % 5], plane, own.outside);
                 add_seen(&all, &own);
             }
-    print_message("%ld intervals, the worst uses %.3f of its half\n", all.checked, all.max_used);
+    print_message("%s, %s, %s: %ld intervals, the worst uses %.3f of its half\n",
+                  bounds->format == GUMBEL_SCREEN_NIBBLES ? "nibbles" : "bytes",
+                  bounds->certificate == GUMBEL_SCREEN_CERTAIN ? "certain" : "probable",
+                  bound_names[bounds->kind], all.checked, all.max_used);
     assert_int_equal(all.outside, 0);
     return all;
 }
 
 static void every_logit_is_within(void **state)
 {
-    seen certain = check_all_heads(*state, GUMBEL_SCREEN_CERTAIN);
-    seen probable = check_all_heads(*state, GUMBEL_SCREEN_PROBABLE);
+    seen certain = check_all_heads(*state, &certain_bytes);
+    seen probable = check_all_heads(*state, &probable_bytes);
     assert_true(certain.max_used > 0.9 && certain.max_used <= 1.0);
     /* A hidden state of one column uses its half. */
     assert_true(probable.max_used > 0.9 && probable.max_used <= 1.0);
+    for (int kind = 0; kind < BOUND_KINDS; kind++)
+        for (int certificate = 0; certificate < 2; certificate++) {
+            const tested_bounds bounds = {GUMBEL_SCREEN_NIBBLES, (bound_kind)kind,
+                                          (gumbel_screen_certificate)certificate};
+            seen nibbles = check_all_heads(*state, &bounds);
+            assert_true(nibbles.max_used > 0.9 && nibbles.max_used <= 1.0);
+        }
 }
 
 static void mutants_are_caught(void **state)
 {
     for (int m = SMALL_ENTRY; m <= NO_RESIDUAL; m++) {
-        seen own = check_head(*state, HEAD_HOSTILE, GUMBEL_BFLOAT16, 1024, 256,
-                              GUMBEL_SCREEN_CERTAIN, (mutant)m);
-        seen other = check_head(*state, HEAD_GAUSSIAN, GUMBEL_FLOAT32, 64, 256,
-                                GUMBEL_SCREEN_CERTAIN, (mutant)m);
+        seen own =
+            check_head(*state, HEAD_HOSTILE, GUMBEL_BFLOAT16, 1024, 256, &certain_bytes, (mutant)m);
+        seen other =
+            check_head(*state, HEAD_GAUSSIAN, GUMBEL_FLOAT32, 64, 256, &certain_bytes, (mutant)m);
         print_message("%s: %ld and %ld outside\n", mutant_names[m], own.outside, other.outside);
         assert_true(own.outside + other.outside > 0);
     }
-    for (int i = 0; i < 2; i++) {
-        mutant m = i ? NO_SHIFT : SMALL_ENTRY;
-        seen own =
-            check_head(*state, HEAD_GAUSSIAN, GUMBEL_FLOAT32, 1024, 256, GUMBEL_SCREEN_PROBABLE, m);
-        print_message("probable, %s: %ld outside\n", mutant_names[m], own.outside);
+    static const struct {
+        const tested_bounds *bounds;
+        mutant mutant;
+    } probable[] = {{&probable_bytes, SMALL_ENTRY},   {&probable_bytes, NO_SHIFT},
+                    {&probable_coarse, SMALL_ENTRY},  {&probable_coarse, NO_SHIFT},
+                    {&probable_refined, NO_RESIDUAL}, {&probable_refined, SMALL_ENTRY},
+                    {&probable_refined, NO_SHIFT}};
+    for (size_t i = 0; i < sizeof probable / sizeof *probable; i++) {
+        seen own = check_head(*state, HEAD_GAUSSIAN, GUMBEL_FLOAT32, 1024, 256, probable[i].bounds,
+                              probable[i].mutant);
+        print_message("probable, %s, %s: %ld outside\n", bound_names[probable[i].bounds->kind],
+                      mutant_names[probable[i].mutant], own.outside);
         assert_true(own.outside > 0);
     }
 }
@@ -152,11 +189,12 @@ static void rounding_term_is_needed(void **state)
     /* A lane adds 512 equal terms: from 2^8 to 2^9 all of them lose almost half an ulp, which is
      * 2^-15 there. */
     generated_head head = generate_half_steps(COLUMNS, 1.0f - 20 * 0x1p-15f + 0.49f * 0x1p-15f);
-    screened s = make_screened(*state, &head, 256, GUMBEL_SCREEN_CERTAIN);
-    remove_dither(&s);
+    screened s = make_screened(*state, &head, 256, GUMBEL_SCREEN_CERTAIN, GUMBEL_SCREEN_BYTES);
+    memset(dither_of(&s), 0, COLUMNS * sizeof(int32_t));
+    requantize(&s);
     fill_ones(h, COLUMNS);
-    check_logits(&s, h, WHOLE, &whole);
-    check_logits(&s, h, NO_ROUNDING, &without);
+    check_logits(&s, h, BOUND_FINE, WHOLE, &whole);
+    check_logits(&s, h, BOUND_FINE, NO_ROUNDING, &without);
     print_message("%s: %ld outside\n", mutant_names[NO_ROUNDING], without.outside);
     assert_int_equal(whole.outside, 0);
     assert_true(without.outside > 0);
@@ -187,11 +225,13 @@ static void subnormal_terms_are_covered(void **state)
         generated_head head = {{weight, GUMBEL_FLOAT32, ROWS, COLUMNS, 0, {0}}, {0}};
         gumbel_screen_certificate certificate =
             round % 2 ? GUMBEL_SCREEN_CERTAIN : GUMBEL_SCREEN_PROBABLE;
-        screened s = make_screened(*state, &head, 256, certificate);
+        gumbel_screen_format format = round % 3 ? GUMBEL_SCREEN_BYTES : GUMBEL_SCREEN_NIBBLES;
+        screened s = make_screened(*state, &head, 256, certificate, format);
         const gumbel_screen screen = {s.screen, s.offsets.bytes};
         assert_int_equal(gumbel_screen_verify(*state, NULL, &head.weight, &screen, NULL),
                          GUMBEL_OK);
-        check_logits(&s, h, WHOLE, &all);
+        for (int kind = 0; kind < (format == GUMBEL_SCREEN_NIBBLES ? BOUND_KINDS : 1); kind++)
+            check_logits(&s, h, (bound_kind)kind, WHOLE, &all);
         free(s.screen);
         free(weight);
     }
@@ -254,53 +294,30 @@ static void same_bytes_everywhere(void **state)
         for (int i = 1; i < count; i++) {
             gumbel_device *first = open_device(isas[0], 1, 0), *other = open_device(isas[i], 3, 0);
             generated_head head = generate_head((head_kind)kind, GUMBEL_BFLOAT16, 1000, 199, 1, 5);
-            gumbel_screen a = make_screen(first, &head.weight);
-            gumbel_screen b = make_screen(other, &head.weight);
-            assert_int_equal(a.bytes, b.bytes);
-            assert_memory_equal(a.data, b.data, a.bytes);
-            assert_int_equal(gumbel_screen_verify(other, NULL, &head.weight, &a, NULL), GUMBEL_OK);
-            free(a.data);
-            free(b.data);
+            for (int format = 0; format < 2; format++) {
+                format_under_test = (gumbel_screen_format)format;
+                gumbel_screen a = make_screen(first, &head.weight);
+                gumbel_screen b = make_screen(other, &head.weight);
+                assert_int_equal(a.bytes, b.bytes);
+                assert_memory_equal(a.data, b.data, a.bytes);
+                assert_int_equal(gumbel_screen_verify(other, NULL, &head.weight, &a, NULL),
+                                 GUMBEL_OK);
+                free(a.data);
+                free(b.data);
+            }
             free_generated_head(&head);
             gumbel_close(first);
             gumbel_close(other);
         }
 }
 
-/* Every integer product against plain sums, at the largest bytes, too. */
-static void check_sums(const cpu_screen_kernel *product, int rows, int64_t columns, int largest)
-{
-    uint64_t random = (uint64_t)columns;
-    int8_t *planes = make_zeroed((size_t)(2 * rows * columns), 1);
-    uint8_t *copy = make_zeroed((size_t)(64 * columns), 1);
-    int32_t start[2 * CPU_SCREEN_PANEL_MAX] = {0};
-    static int32_t own[CPU_SCREEN_SUMS] __attribute__((aligned(64)));
-    static int32_t plain[CPU_SCREEN_SUMS] __attribute__((aligned(64)));
-    int half = product->plane / 2;
-    for (int64_t i = 0; i < 64 * columns; i++)
-        copy[i] = largest ? 255 : (uint8_t)(1 + random_below(&random, 255));
-    for (int64_t i = 0; i < 2 * rows * columns; i++) {
-        int b = (int)(i / 64 % (2 * rows));
-        int h = (int)random_below(&random, (uint32_t)product->plane) - half;
-        h = largest ? (b % 2 ? -half : half - 1) : h;
-        planes[i] = (int8_t)h;
-        start[b] -= 128 * h;
-    }
-    cpu_screen_product call = {copy, columns, planes, rows, start, own};
-    product->sum_products(&call);
-    call.sums = plain;
-    cpu_screen_plain.sum_products(&call);
-    assert_memory_equal(own, plain, (size_t)(4 * 2 * rows * 16) * sizeof *own);
-    free(planes);
-    free(copy);
-}
-
-static void check_product(const cpu_screen_kernel *product)
+/* A product against plain sums, at the largest bytes, too. */
+static void check_product(const cpu_screen_kernel *product, const cpu_screen_kernel *plain)
 {
     for (int rows = 1; rows <= product->panel; rows++) {
-        check_sums(product, rows, 64, 0);
-        check_sums(product, rows, 320, 0);
-        check_sums(product, rows, 65536, 1);
+        assert_true(is_product_equal(product, plain, rows, 64, 0));
+        assert_true(is_product_equal(product, plain, rows, 320, 0));
+        assert_true(is_product_equal(product, plain, rows, 65536, 1));
     }
 }
 
@@ -310,10 +327,12 @@ static void same_sums_everywhere(void **state)
     int count = list_isas(isas);
     (void)state;
     for (int i = 1; i < count; i++)
-        check_product(cpu_find_screen_kernel(isas[i]));
+        check_product(cpu_find_screen_kernel(isas[i]), &cpu_screen_plain);
+    for (int i = 0; i < count; i++)
+        check_product(cpu_find_nibble_kernel(isas[i]), &cpu_nibbles_plain);
 #ifdef __x86_64__
     if (__builtin_cpu_supports("avx512vnni")) /* which draws do not use on processors with AMX */
-        check_product(&cpu_screen_vnni);
+        check_product(&cpu_screen_vnni, &cpu_screen_plain);
 #endif
 }
 

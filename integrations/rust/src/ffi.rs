@@ -100,7 +100,7 @@ c_structs! {
     gumbel_screen_options, 24 {
         struct_size: usize,
         certificate: i32,
-        reserved: i32,
+        format: i32,
         seed: *const u64,
     }
     gumbel_head, 216 {

@@ -112,13 +112,15 @@ class ScreenMemory(Structure):
 
 # Values of gumbel_screen_certificate.
 CERTIFICATES = {"probable": 0, "certain": 1}
+# Values of gumbel_screen_format.
+SCREEN_FORMATS = {"bytes": 0, "nibbles": 1}
 
 
 class ScreenOptions(Sized):
     _fields_ = [
         ("struct_size", c_size_t),
         ("certificate", c_int32),
-        ("reserved", c_int32),
+        ("format", c_int32),
         ("seed", POINTER(c_uint64)),
     ]
 

@@ -97,9 +97,23 @@ class Draws(unittest.TestCase):
             gumbel.Screen(self.weight, seed=1.5)
         with self.assertRaisesRegex(ValueError, "certificate"):
             gumbel.Screen(self.weight, certificate="sure")
+        with self.assertRaisesRegex(ValueError, "format"):
+            gumbel.Screen(self.weight, format="bits")
+
+    def test_nibbles(self):
+        self.screen = gumbel.Screen(self.weight, format="nibbles", seed=4)
+        self.screen.verify()
+        self.test_same_tokens()
+        self.hidden = self.hidden[:2]
+        for position in range(50):
+            self.same(logprobs=None, seed=2, position=position, temperature=[0.7, 0])
 
     def test_a_screen_of_bytes_is_updated_as_requested(self):
-        for how in ({"certificate": "certain", "seed": 4}, {"seed": 4}):
+        for how in (
+            {"certificate": "certain", "seed": 4},
+            {"seed": 4},
+            {"seed": 4, "format": "nibbles"},
+        ):
             screen = gumbel.Screen(self.weight, **how)
             wanted = screen.bytes.copy()
             screen.bytes[:] = 0

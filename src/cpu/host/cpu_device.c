@@ -111,12 +111,14 @@ gumbel_status cpu_open_device(const gumbel_device_options *options, const gumbel
     cpu->base.backend = backend;
     cpu->kernels = kernels;
     cpu->screen = cpu_find_screen_kernel(kernels->isa);
+    cpu->nibbles = cpu_find_nibble_kernel(kernels->isa);
     cpu->threads = options->threads ? options->threads : count_usable_cpus();
     cpu->fused_tile = options->tile ? options->tile : CPU_FUSED_TILE;
     cpu->logits_tile = options->tile ? options->tile : CPU_LOGITS_TILE;
     cpu->parallel_for = options->parallel_for;
     cpu->parallel_context = options->parallel_context;
     GUMBEL_ASSERT(cpu->kernels->panel_rows >= 1 && cpu->kernels->panel_rows <= CPU_PANEL_ROWS_MAX);
+    GUMBEL_ASSERT(cpu->screen->batch_max == cpu->nibbles->batch_max);
     GUMBEL_ASSERT(cpu->fused_tile % GUMBEL_BLOCK == 0 && cpu->logits_tile % GUMBEL_BLOCK == 0);
     GUMBEL_ASSERT(cpu->fused_tile <= CPU_TILE_MAX && cpu->logits_tile <= CPU_TILE_MAX);
     if (cpu->threads > 1 && !cpu->parallel_for) {

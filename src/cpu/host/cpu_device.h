@@ -15,7 +15,7 @@
 typedef struct cpu_device {
     struct gumbel_device base;
     const cpu_kernels *kernels;
-    const cpu_screen_kernel *screen;
+    const cpu_screen_kernel *screen, *nibbles; /* of equal batch_max */
     int32_t threads;
     int32_t fused_tile;
     int32_t logits_tile;

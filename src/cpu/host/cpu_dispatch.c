@@ -87,12 +87,29 @@ const cpu_screen_kernel *cpu_find_screen_kernel(gumbel_isa isa)
     return isa == GUMBEL_ISA_REFERENCE ? &cpu_screen_plain : &cpu_screen_avx2;
 }
 
+/* AMX has no way to unpack nibbles; the batches that gain by them are small enough for VNNI. */
+const cpu_screen_kernel *cpu_find_nibble_kernel(gumbel_isa isa)
+{
+    if (isa == GUMBEL_ISA_AVX512 && __builtin_cpu_supports("avx512vnni"))
+        return &cpu_nibbles_vnni;
+    return isa == GUMBEL_ISA_REFERENCE ? &cpu_nibbles_plain : &cpu_nibbles_avx2;
+}
+
 #elif defined(__aarch64__)
+
+static int supports_dot(gumbel_isa isa)
+{
+    return isa == GUMBEL_ISA_NEON && (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+}
 
 const cpu_screen_kernel *cpu_find_screen_kernel(gumbel_isa isa)
 {
-    int dot = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
-    return isa == GUMBEL_ISA_NEON && dot ? &cpu_screen_dot : &cpu_screen_plain;
+    return supports_dot(isa) ? &cpu_screen_dot : &cpu_screen_plain;
+}
+
+const cpu_screen_kernel *cpu_find_nibble_kernel(gumbel_isa isa)
+{
+    return supports_dot(isa) ? &cpu_nibbles_dot : &cpu_nibbles_plain;
 }
 
 #else
@@ -101,6 +118,12 @@ const cpu_screen_kernel *cpu_find_screen_kernel(gumbel_isa isa)
 {
     (void)isa;
     return &cpu_screen_plain;
+}
+
+const cpu_screen_kernel *cpu_find_nibble_kernel(gumbel_isa isa)
+{
+    (void)isa;
+    return &cpu_nibbles_plain;
 }
 
 #endif

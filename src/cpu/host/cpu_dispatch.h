@@ -20,4 +20,7 @@ void cpu_describe_processor(char *text, size_t size);
 /* The fastest integer product of screens for `isa`, which must be available. */
 const cpu_screen_kernel *cpu_find_screen_kernel(gumbel_isa isa);
 
+/* The fastest integer product of screens of nibbles. */
+const cpu_screen_kernel *cpu_find_nibble_kernel(gumbel_isa isa);
+
 #endif

@@ -169,36 +169,70 @@ static void scale_row(float *z, int count, float by)
         z[i] *= by;
 }
 
-/* Quantizes a row into its place of each tile, and raises the bounds. */
+/* A weight, divided by the scale of its column. */
+static float load_scaled(const cpu_quantized_rows *r, int row, int64_t column)
+{
+    float w = cpu_widen_element((const char *)r->weight + row * r->stride_bytes, r->dtype, column);
+    if (!r->low_nibbles)
+        return w;
+    return w *
+           gumbel_screen_inverse_scales[gumbel_screen_column_scale((uint32_t)r->dither[column])];
+}
+
+/* Stores the bytes of a row's next 64 columns, of which `count` are given. */
+static void store_columns(const cpu_quantized_rows *r, int row, int64_t column, uint8_t bytes[64],
+                          int count)
+{
+    memset(bytes + count, 128, (size_t)(64 - count));
+    if (r->low_nibbles) {
+        cpu_store_nibbles(r, row, column, bytes);
+        return;
+    }
+    for (int i = 0; i < 64; i++)
+        r->copy[column / 64 * CPU_SCREEN_TILE + i / 4 * 64 + row * 4 + i % 4] = bytes[i];
+}
+
+/* Quantizes a row into its place of the copy, and raises the bounds. */
 static void quantize_row(cpu_quantized_rows *r, int row)
 {
-    const char *from = (const char *)r->weight + row * r->stride_bytes;
-    float error[CPU_LANES] = {0}, size[CPU_LANES] = {0}, weight[CPU_LANES] = {0}, most = 0.0f;
+    float error[CPU_LANES] = {0}, size[CPU_LANES] = {0}, coarse[CPU_LANES] = {0};
+    float weight[CPU_LANES] = {0}, most = 0.0f;
     for (int64_t i = 0; i < r->hidden_size; i++) {
-        float w = fabsf(cpu_widen_element(from, r->dtype, i));
+        float w = fabsf(load_scaled(r, row, i));
         most = !(w < INFINITY) ? INFINITY : w > most ? w : most;
     }
-    r->steps[row] = cpu_choose_screen_step(most);
+    r->steps[row] = cpu_choose_screen_step(r, most);
     if (!(r->steps[row] > 0.0f))
         return;
     float inverse = 1.0f / r->steps[row];
+    uint8_t bytes[64];
     for (int64_t i = 0; i < r->hidden_size; i++) {
-        float x = cpu_widen_element(from, r->dtype, i) * inverse, e;
-        float q = (float)gumbel_screen_round(x, r->dither[i], &e);
+        int32_t u =
+            r->low_nibbles ? gumbel_screen_column_dither((uint32_t)r->dither[i]) : r->dither[i];
+        float x = load_scaled(r, row, i) * inverse, e;
+        float q = (float)gumbel_screen_round(x, u, &e);
         int lane = (int)(i % CPU_LANES);
         weight[lane] = fmaf(x, x, weight[lane]);
         error[lane] = fmaf(e, e, error[lane]);
         size[lane] = fmaf(q, q, size[lane]);
-        r->copy[i / 64 * CPU_SCREEN_TILE + i % 64 / 4 * 64 + row * 4 + i % 4] =
-            (uint8_t)((int)q + 128);
+        bytes[i % 64] = (uint8_t)((int)q + 128);
+        float high = (float)((bytes[i % 64] & 0xf0) - 128);
+        if (r->low_nibbles)
+            coarse[lane] = fmaf(high, high, coarse[lane]);
+        if (i % 64 == 63 || i == r->hidden_size - 1)
+            store_columns(r, row, i / 64 * 64, bytes, (int)(i % 64) + 1);
     }
-    cpu_raise_row_bound(r, row, cpu_sum_lanes(error), cpu_sum_lanes(size), cpu_sum_lanes(weight));
+    cpu_raise_row_bound(r, row, cpu_sum_lanes(error),
+                        fmaxf(cpu_sum_lanes(size), cpu_sum_lanes(coarse)), cpu_sum_lanes(weight));
 }
 
 static void quantize_rows(cpu_quantized_rows *r)
 {
-    for (int64_t column = 0; column < r->hidden_size; column += 64)
-        memset(r->copy + column / 64 * CPU_SCREEN_TILE, 128, CPU_SCREEN_TILE);
+    for (int row = 0; row < 16; row++)
+        for (int64_t column = 0; column < r->hidden_size; column += 64) {
+            uint8_t bytes[64];
+            store_columns(r, row, column, bytes, 0);
+        }
     memset(r->steps, 0, 16 * sizeof *r->steps);
     for (int row = 0; row < r->count; row++)
         quantize_row(r, row);

@@ -12,7 +12,7 @@
 
 #include "cpu/lanes/stage_lanes.h"
 
-/* Sixty-four columns from `column` on, then zeros. dtype is a constant. */
+/* Sixty-four columns from `column` on, divided by their scales, then zeros. dtype is a constant. */
 LANES void load_columns(const cpu_quantized_rows *r, int row, int64_t column, gumbel_dtype dtype,
                         v16f w[4])
 {
@@ -24,6 +24,14 @@ LANES void load_columns(const cpu_quantized_rows *r, int row, int64_t column, gu
     UNROLLED
     for (int q = 0; q < 4; q++)
         w[q] = load_widened(from, dtype, 16 * q);
+    if (!r->low_nibbles)
+        return;
+    UNROLLED
+    for (int q = 0; q < 4; q++) {
+        v16u words = vu_load(r->dither + column + 16 * q);
+        v16u scale = vu_and(words, vu_set(GUMBEL_SCREEN_SCALES - 1));
+        w[q] = vf_mul(w[q], vf_gather(gumbel_screen_inverse_scales, scale));
+    }
 }
 
 /* The largest |w| of a row; infinity if one is not finite. */
@@ -47,21 +55,31 @@ LANES float find_largest_weight(const cpu_quantized_rows *r, int row, gumbel_dty
     return vf_largest(vf_max(vf_max(largest[0], largest[1]), vf_max(largest[2], largest[3])));
 }
 
-/* Sums of a row over the columns of a lane: squares of the errors, of q and of x. */
+/* Sums of a row over the columns of a lane: squares of the errors, of q, of 16 (n - 8) and of x. */
 typedef struct row_sums {
-    v16f error, size, weight;
+    v16f error, size, coarse, weight;
 } row_sums;
+
+/* The dither of sixteen columns and 128.5 steps. `nested`: they are gumbel_screen_column words. */
+LANES v16u load_dither(const int32_t *dither, int nested)
+{
+    v16u words = vu_load(dither);
+    if (!nested)
+        return vu_add(words, vu_set(0x80800000u));
+    return vu_add(vu_and(vu_shift_right(words, 4), vu_set(0x0fffff00u)), vu_set(0x78000000u));
+}
 
 /* Words of four bytes q + 128 of 64 columns of a row, by gumbel_screen_round(); adds to the sums.
  * The sum of x in units of the dither, the dither and 128.5 steps is not negative. */
-LANES v16u quantize_columns(const v16f w[4], v16f inverse, const int32_t *dither, row_sums *sums)
+LANES v16u quantize_columns(const v16f w[4], v16f inverse, const int32_t *dither, int nested,
+                            row_sums *sums)
 {
     v16u bytes[4];
     UNROLLED
     for (int i = 0; i < 4; i++) {
         v16f x = vf_mul(w[i], inverse);
-        v16u sum = vu_add(vu_of_float(vf_mul(x, vf_set(0x1p24f))),
-                          vu_add(vu_load(dither + 16 * i), vu_set(0x80800000u)));
+        v16u sum =
+            vu_add(vu_of_float(vf_mul(x, vf_set(0x1p24f))), load_dither(dither + 16 * i, nested));
         v16u below = vu_and(sum, vu_set(0xffffffu));
         bytes[i] = vu_shift_right(sum, 24);
         v16f q = vf_sub(vf_of_int(bytes[i]), vf_set(128.0f));
@@ -70,10 +88,26 @@ LANES v16u quantize_columns(const v16f w[4], v16f inverse, const int32_t *dither
         sums->error = vf_fma(e, e, sums->error);
         sums->size = vf_fma(q, q, sums->size);
         sums->weight = vf_fma(x, x, sums->weight);
+        if (nested) {
+            v16f high = vf_sub(vf_of_int(vu_and(bytes[i], vu_set(0xf0u))), vf_set(128.0f));
+            sums->coarse = vf_fma(high, high, sums->coarse);
+        }
     }
     vu_transpose(bytes);
     return vu_add(vu_add(bytes[0], vu_shift_left(bytes[1], 8)),
                   vu_add(vu_shift_left(bytes[2], 16), vu_shift_left(bytes[3], 24)));
+}
+
+/* Stores sixteen rows' words [row][word] as nibbles. */
+static void store_nibbles(const cpu_quantized_rows *r, const uint32_t words[16][16], int64_t column)
+{
+    uint32_t quads[16];
+    for (int row = 0; row < 16; row++) {
+        UNROLLED
+        for (int quad = 0; quad < 16; quad++)
+            quads[quad] = words[row][quad % 4 * 4 + quad / 4];
+        cpu_store_nibbles(r, row, column, (const uint8_t *)quads);
+    }
 }
 
 /* Stores sixteen rows' words [row][word] as [quad][row]. */
@@ -93,9 +127,9 @@ LANES void quantize_rows_as(cpu_quantized_rows *r, gumbel_dtype dtype)
     row_sums sums[16];
     for (int row = 0; row < 16; row++) {
         float largest = row < r->count ? find_largest_weight(r, row, dtype) : 0.0f;
-        r->steps[row] = row < r->count ? cpu_choose_screen_step(largest) : 0.0f;
+        r->steps[row] = row < r->count ? cpu_choose_screen_step(r, largest) : 0.0f;
         inverse[row] = r->steps[row] > 0.0f ? 1.0f / r->steps[row] : 0.0f;
-        sums[row].error = sums[row].size = sums[row].weight = vf_set(0.0f);
+        sums[row].error = sums[row].size = sums[row].coarse = sums[row].weight = vf_set(0.0f);
     }
     for (int64_t column = 0; column < r->hidden_size; column += 64) {
         uint32_t words[16][16];
@@ -105,13 +139,17 @@ LANES void quantize_rows_as(cpu_quantized_rows *r, gumbel_dtype dtype)
             if (inverse[row] == 0.0f)
                 continue;
             load_columns(r, row, column, dtype, w);
-            vu_store(words[row],
-                     quantize_columns(w, vf_set(inverse[row]), r->dither + column, &sums[row]));
+            vu_store(words[row], quantize_columns(w, vf_set(inverse[row]), r->dither + column,
+                                                  r->low_nibbles != NULL, &sums[row]));
         }
-        store_tile(words, r->copy + column / 64 * CPU_SCREEN_TILE);
+        if (r->low_nibbles)
+            store_nibbles(r, (const uint32_t(*)[16])words, column);
+        else
+            store_tile((const uint32_t(*)[16])words, r->copy + column / 64 * CPU_SCREEN_TILE);
     }
     for (int row = 0; row < r->count; row++)
-        cpu_raise_row_bound(r, row, vf_sum(sums[row].error), vf_sum(sums[row].size),
+        cpu_raise_row_bound(r, row, vf_sum(sums[row].error),
+                            fmaxf(vf_sum(sums[row].size), vf_sum(sums[row].coarse)),
                             vf_sum(sums[row].weight));
 }
 

@@ -74,6 +74,12 @@ typedef struct sweep_segment {
     int begin, end; /* its blocks in sweep_blocks; begin is 0 or 1 */
 } sweep_segment;
 
+/* The best score so far; with candidates that of all threads. */
+static inline float get_best_score(const sweep_sample *x)
+{
+    return x->candidates ? cpu_get_min_upper(x->candidates) : x->summary->best_score;
+}
+
 /* The best score so far less a margin: 2e-3 for the roundings of the filters, and 16 ulp of the
  * best score for the roundings of z + g and of a threshold in units of the logits. */
 static inline float lower_threshold(float best)
@@ -115,7 +121,7 @@ NOT_INLINED void offer_place(sweep_sample *x, const sweep_segment *s, int b)
 {
     uint32_t i = (uint32_t)(b - s->begin) * GUMBEL_BLOCK + x->blocks.place[b];
     float z = s->y[i] * s->factor;
-    if (!(z < INFINITY) || z + x->blocks.reach[b] < lower_threshold(x->summary->best_score))
+    if (!(z < INFINITY) || z + x->blocks.reach[b] < lower_threshold(get_best_score(x)))
         return;
     gumbel_block_noise block = gumbel_block_noise_of(x->blocks.r[b], x->blocks.r2[b]);
     cpu_offer_token(x->summary, x->candidates, z, gumbel_noise_of_exponential(block.least),
@@ -128,7 +134,7 @@ LANES void offer_places(sweep_sample *x, const sweep_segment *s)
     static const uint32_t starts[CPU_LANES] = {0,   64,  128, 192, 256, 320, 384, 448,
                                                512, 576, 640, 704, 768, 832, 896, 960};
     uint64_t there = (UINT64_MAX >> (64 - s->end)) & ~(uint64_t)s->begin, pass = 0;
-    v16f threshold = vf_set(lower_threshold(x->summary->best_score));
+    v16f threshold = vf_set(lower_threshold(get_best_score(x)));
     v16u last = vu_set((uint32_t)(s->end - s->begin) * GUMBEL_BLOCK - 1);
     UNROLLED
     for (int at = 0; at < SEGMENT_BLOCKS; at += CPU_LANES) {
@@ -177,7 +183,7 @@ LANES void score_sixteen(sweep_sample *x, int at)
         vu_store(own[q], words[q]);
     for (int i = 0; i < CPU_LANES; i++)
         r[i] = own[w->token[at + i] & 3][i];
-    float threshold = lower_threshold(x->summary->best_score);
+    float threshold = lower_threshold(get_best_score(x));
     v16f z = vf_of_bits(vu_load(w->z + at)), above = vf_sub(z, vf_set(threshold));
     v16f bound = vf_fma(above, vf_set(FILTER_SLOPE), vf_set(FILTER_OFFSET));
     v16f min_exponential =
@@ -285,7 +291,7 @@ LANES void begin_segment(sweep_sample *x, int samples, const sweep_segment *s,
     for (int i = 0; i < samples; i++) {
         make_blocks(&x[i].blocks, s, x[i].stream);
         offer_places(&x[i], s);
-        set_thresholds(&x[i].blocks, x[i].summary->best_score, s->factor);
+        set_thresholds(&x[i].blocks, get_best_score(&x[i]), s->factor);
         for (int at = 0; at < SEGMENT_BLOCKS; at += CPU_LANES) {
             v16f own = vf_load(x[i].blocks.min_logits + at), lower = vf_load(min_logits + at);
             vf_store(min_logits + at, vf_select(vf_less(own, lower), own, lower));

@@ -247,7 +247,8 @@ static gumbel_status explain_call(const gumbel_device *device, const gumbel_prob
                     gumbel_isa_name(cpu->kernels->isa), (int)cpu->threads,
                     (int)(p->hidden_size > 0 ? cpu->fused_tile : cpu->logits_tile));
     if (rung == plan.product)
-        gumbel_text_add(text, "integer products: %s\n", cpu->screen->name);
+        gumbel_text_add(text, "integer products: %s%s\n", cpu_get_screen_kernel(cpu, p)->name,
+                        cpu_reads_high_nibbles_first(p) ? ", upper ones first" : "");
     gumbel_text_add(text, "workspace: %zu bytes\n", plan.workspace_bytes);
     return GUMBEL_OK;
 }

@@ -27,6 +27,7 @@ static void clear_draw(cpu_screen *screen, int64_t draw, int32_t thread)
         s->best_score = s->best_z = -INFINITY;
         s->best_id = -1;
     }
+    atomic_store_explicit(candidates->best_score, -INFINITY, memory_order_relaxed);
     candidates->best = &cpu_get_scratch(&screen->bound_job, 0).summaries[draw];
     candidates->thread = thread;
     candidates->count = 0;

@@ -54,8 +54,8 @@ static gumbel_status store_dither(const cuda_job *job, const cuda_screen_build *
             remaining < CUDA_SCREEN_DITHER_COUNT ? remaining : CUDA_SCREEN_DITHER_COUNT;
         cuda_screen_dither d = {.to = m->dither + first, .count = (int32_t)count};
         if (known > 0)
-            GUMBEL_FORWARD(gumbel_make_dither(seed, first, known < count ? known : count, d.values,
-                                              job->error));
+            GUMBEL_FORWARD(gumbel_make_dither(GUMBEL_SCREEN_LAYOUT_TILES, seed, first,
+                                              known < count ? known : count, d.values, job->error));
         GUMBEL_FORWARD(cuda_launch_in_context(job, job->cuda->screen_dither, shape, &d));
     }
     return GUMBEL_OK;
@@ -67,6 +67,9 @@ gumbel_status cuda_prepare_screen(gumbel_device *device, const gumbel_problem *p
 {
     const cuda_job job = {.cuda = (cuda_device *)device, .stream = problem->stream, .error = error};
     gumbel_screen_offsets offsets;
+    if (options->format != GUMBEL_SCREEN_BYTES)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.format",
+                           "a CUDA device supports GUMBEL_SCREEN_BYTES alone");
     cuda_screen_build m = get_build_params(problem, (gumbel_screen_certificate)options->certificate,
                                            screen, &offsets);
     const cuda_shape one_warp = {1, 32, 0, 0};

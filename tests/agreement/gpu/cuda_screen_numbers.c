@@ -192,11 +192,18 @@ void screen_dither(void)
     free_generated_head(&generated);
 }
 
-/* A screen of the layout without dither does not serve: the full pass draws. */
+/* Nibbles are not supported. A screen of the layout without dither does not serve: the full pass
+ * draws. */
 void screen_layouts(void)
 {
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 5008, 256, 2, 5);
     gpu_head h = copy_head_to_gpu(&generated, GUMBEL_SCREEN_PROBABLE);
+    const gumbel_screen_options nibbles = {.struct_size = sizeof nibbles,
+                                           .format = GUMBEL_SCREEN_NIBBLES};
+    CHECK(gumbel_screen_prepare(gpu, NULL, &h.head.weight, &nibbles, &h.screen, &error) ==
+                  GUMBEL_ERROR_UNSUPPORTED &&
+              strcmp(error.field, "options.format") == 0,
+          "nibbles: %s: %s", error.field, error.message);
     float temperature = 0.0f, *on_gpu = gpu_copy(&temperature, sizeof temperature);
     const gumbel_sampling how = {.struct_size = sizeof how, .temperature = {on_gpu, GUMBEL_SAME}};
     outcome *out = outcome_make(2, 1);

@@ -2,7 +2,8 @@
  *
  * Draws with a screen (docs/maths.md, section 14). Tiles hold upper bounds of logits instead of
  * logits. The draw kernels append tokens whose bounds may win to candidate lists, and the
- * candidates are then scored exactly.
+ * candidates are then scored exactly. With a screen of nibbles, tiles may hold coarse bounds, by
+ * the high nibbles alone.
  */
 #ifndef GUMBEL_CPU_SCREEN_H
 #define GUMBEL_CPU_SCREEN_H
@@ -14,8 +15,9 @@
 /* State of one row of the batch. */
 typedef struct cpu_screen_row {
     gumbel_screen_hidden_error hidden_error;
-    _Atomic int is_fallback; /* the full pass draws the row */
-    int is_truncated;        /* truncation is on: both bounds of all values are stored */
+    gumbel_screen_hidden_error coarse_error, refined_error; /* by coarse_planes */
+    _Atomic int is_fallback;                                /* the full pass draws the row */
+    int is_truncated; /* truncation is on: both bounds of all values are stored */
     /* Truncation removes all tokens with a value below `threshold`, and tokens with the value
      * `threshold` and an id of at least threshold_end. */
     float threshold;
@@ -46,13 +48,22 @@ typedef struct cpu_screen {
     const float *steps;                      /* [64 * blocks] */
     const int32_t *dither;                   /* [columns] */
     const uint8_t *copy;
+    const uint8_t *low_copy;     /* the low nibbles; NULL: bytes */
+    int is_coarse;               /* tiles hold coarse bounds, unless too many of them are refined */
+    float low_nibbles;           /* gumbel_screen_bound_low_nibbles() */
     cpu_screen_row *rows;        /* [B] */
     float *hidden;               /* [B] hidden states, each packed as a batch of one */
     float *wide;                 /* [B, 64 ceil(D / 64)] hidden states as float32 */
     int8_t *planes;              /* [panels] of 2 n [columns] bytes, n hidden states in a panel */
+    int8_t *coarse_planes;       /* [panels] of n [columns] bytes, n hidden states in a panel */
     int32_t *start;              /* [panels] of [2 n] start values of the sums */
+    int32_t *coarse_start;       /* [B] start values of sums of coarse_planes and high nibbles */
+    int32_t *coarse_sums;        /* [threads, B, tile_size] these sums for a tile */
+    _Atomic float *best;         /* [B, S] best score of all threads */
+    int64_t *coarse_tokens;      /* [threads] tokens with coarse bounds so far */
     cpu_candidates *candidates;  /* [threads, B, S] */
-    cpu_candidate *list_storage; /* [threads, B, S, GUMBEL_SCREEN_LIST_MAX] */
+    cpu_candidate *list_storage; /* [threads, B, S, list_max] */
+    int32_t list_max;            /* capacity of a list */
     int32_t *sums;               /* [threads, CPU_SCREEN_SUMS] */
     float soft_cap_error;        /* bounds the soft-cap's error from a monotone function */
     int32_t used_threads;        /* of bound_job */
@@ -64,6 +75,14 @@ typedef struct cpu_screen {
 #define CPU_SCREEN_REASON_BYTES 96
 int cpu_is_screen_faster(const cpu_device *cpu, const gumbel_problem *problem,
                          char reason[CPU_SCREEN_REASON_BYTES]);
+
+/* The integer product of the problem's screen. */
+const cpu_screen_kernel *cpu_get_screen_kernel(const cpu_device *cpu,
+                                               const gumbel_problem *problem);
+
+/* Whether a draw bounds all tokens by the high nibbles of the problem's screen first, as that is
+ * faster than reading both halves. */
+int cpu_reads_high_nibbles_first(const gumbel_problem *problem);
 
 /* Rows first .. end of a batch. */
 typedef struct cpu_row_range {
@@ -91,6 +110,16 @@ cpu_row_range cpu_find_fallback_rows(const cpu_screen *screen);
 float cpu_compute_exact_value(const cpu_screen *screen, int32_t thread, int64_t b, int64_t token,
                               float inverse_temperature);
 
+/* The upper bound of the logit of a token of row b, given the sum of its coarse bound; after bias,
+ * scale and soft-cap if there is a soft-cap. */
+float cpu_refine_bound(const cpu_screen *screen, int64_t b, int64_t token, int32_t coarse_sum);
+
+/* Empties the candidate lists of all threads. */
+void cpu_clear_candidates(cpu_screen *screen);
+
+/* Refines all coarse bounds that may still win, by the best scores of all threads. */
+void cpu_refine_lists(cpu_screen *screen);
+
 /* Scores the candidates of a draw that may still win, from the lists of all threads, in descending
  * order of their upper bounds. */
 void cpu_score_remaining_candidates(cpu_screen *screen, int64_t draw, int32_t thread);
@@ -109,6 +138,14 @@ void cpu_stage_bounds(const cpu_job *job, const cpu_scratch *scratch, const cpu_
 
 /* The candidates [S] of row b that `thread` has listed. */
 cpu_candidates *cpu_get_candidates(const cpu_job *job, int64_t thread, int64_t b);
+
+/* The low nibbles of a row of the weights. */
+static inline const uint8_t *cpu_find_token(const cpu_screen *screen, int64_t row)
+{
+    int64_t columns = screen->offsets.columns;
+    return screen->low_copy + row / GUMBEL_BLOCK * 32 * columns +
+           cpu_find_low_nibbles((int)(row % GUMBEL_BLOCK), 8 * columns);
+}
 
 static inline void cpu_mark_fallback_row(const cpu_screen *screen, int64_t b)
 {

@@ -1,17 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A draw by a screen, from the call to its summaries: planes of the hidden states, tiles of bounds,
- * exact scores of the candidates, and the fallback rows.
+ * A draw by a screen, from the call to its summaries: its memory, planes of the hidden states,
+ * tiles of bounds, scores of the candidates, and the fallback rows.
  */
 #include "cpu/call/screen/cpu_screen.h"
 
 #include "core/fail.h"
 #include "cpu/cpu_policy.h"
-#include "cpu/lanes/cpu_widen.h"
 
 #include <stdio.h>
 
 /* ------------------------------------------------------------------------------- memory ---- */
+
+/* Candidates of the lists of one thread, in a call of at most this number of draws. */
+static size_t count_listed(size_t draws)
+{
+    size_t few = draws < CPU_SCREEN_LONG_LIST_DRAWS ? draws : CPU_SCREEN_LONG_LIST_DRAWS;
+    size_t longest = few * CPU_SCREEN_LONG_LISTS;
+    return (longest > draws ? longest : draws) * GUMBEL_SCREEN_LIST_MAX;
+}
 
 static void carve_screen(cpu_screen *screen, gumbel_cursor *cursor, const cpu_device *cpu,
                          const gumbel_problem *p)
@@ -25,9 +32,16 @@ static void carve_screen(cpu_screen *screen, gumbel_cursor *cursor, const cpu_de
     screen->wide = gumbel_carve_array(cursor, rows, columns, sizeof *screen->wide);
     screen->planes = gumbel_carve_array(cursor, 2 * rows, columns, sizeof *screen->planes);
     screen->start = gumbel_carve_array(cursor, 2 * rows, 1, sizeof *screen->start);
+    screen->coarse_planes =
+        gumbel_carve_array(cursor, rows, columns, sizeof *screen->coarse_planes);
+    screen->coarse_start = gumbel_carve_array(cursor, rows, 1, sizeof *screen->coarse_start);
+    screen->coarse_sums = gumbel_carve_array(cursor, threads * rows, (size_t)cpu->fused_tile,
+                                             sizeof *screen->coarse_sums);
+    screen->best = gumbel_carve_array(cursor, draws, 1, sizeof *screen->best);
+    screen->coarse_tokens = gumbel_carve_array(cursor, threads, 1, sizeof *screen->coarse_tokens);
     screen->candidates = gumbel_carve_array(cursor, threads, draws, sizeof *screen->candidates);
-    screen->list_storage = gumbel_carve_array(cursor, threads * draws, GUMBEL_SCREEN_LIST_MAX,
-                                              sizeof *screen->list_storage);
+    screen->list_storage =
+        gumbel_carve_array(cursor, threads, count_listed(draws), sizeof *screen->list_storage);
     screen->sums = gumbel_carve_array(cursor, threads, CPU_SCREEN_SUMS, sizeof *screen->sums);
     if (p->features & GUMBEL_FEATURE_TRUNCATION) {
         cpu_carve_stage(&screen->upper_stage, cursor, p, cpu->threads, 1);
@@ -63,6 +77,26 @@ size_t cpu_count_screen_limit(const cpu_device *cpu, const gumbel_problem *p)
     return count_screen_bytes(cpu, p, INT64_MAX, CPU_SCREEN_DRAWS_MAX);
 }
 
+const cpu_screen_kernel *cpu_get_screen_kernel(const cpu_device *cpu, const gumbel_problem *p)
+{
+    gumbel_screen_header header;
+    memcpy(&header, p->screen, sizeof header);
+    return header.layout == GUMBEL_SCREEN_LAYOUT_NIBBLES ? cpu->nibbles : cpu->screen;
+}
+
+int cpu_reads_high_nibbles_first(const gumbel_problem *p)
+{
+    gumbel_screen_header header;
+    memcpy(&header, p->screen, sizeof header);
+    for (int64_t b = 0; b < p->batch; b++) {
+        gumbel_rules rules = gumbel_problem_rules(p, b, gumbel_problem_row(p, b).greedy);
+        if (gumbel_rules_truncate(&rules))
+            return 0;
+    }
+    return header.certificate == GUMBEL_SCREEN_PROBABLE &&
+           p->batch * p->sampling.num_samples <= (int64_t)header.coarse_draws;
+}
+
 int cpu_is_screen_faster(const cpu_device *cpu, const gumbel_problem *p,
                          char reason[CPU_SCREEN_REASON_BYTES])
 {
@@ -77,99 +111,6 @@ int cpu_is_screen_faster(const cpu_device *cpu, const gumbel_problem *p,
                  "more than %d draws (rows times samples) are faster by the full pass",
                  CPU_SCREEN_DRAWS_MAX);
     return 0;
-}
-
-/* ------------------------------------------------------------------------- exact scores ---- */
-
-float cpu_compute_exact_value(const cpu_screen *screen, int32_t thread, int64_t b, int64_t token,
-                              float inverse_temperature)
-{
-    const cpu_job *job = &screen->exact_job;
-    const gumbel_problem *p = job->problem;
-    cpu_scratch scratch = cpu_get_scratch(job, thread);
-    int64_t row = token - p->first_token;
-    const float *hidden = screen->hidden + b * cpu_get_packed_size(p->hidden_size);
-    float logit = cpu_multiply_row(job, &scratch, row, hidden), value, bias = 0.0f;
-    if (p->bias.data)
-        bias = cpu_widen_element(p->bias.data, p->bias.dtype, row);
-    int low = (int)(token % GUMBEL_BLOCK);
-    cpu_row_tile tile = {.b = b,
-                         .from = &logit,
-                         .dtype = GUMBEL_FLOAT32,
-                         .bias = p->bias.data ? &bias : NULL,
-                         .token = token - low,
-                         .low = low,
-                         .high = low + 1};
-    cpu_transform_row_tile(job, &tile, inverse_temperature, &value);
-    return value;
-}
-
-/* The z of a token as the full pass computes it; -inf if truncation is known to remove it. */
-static float score_exactly(const cpu_candidates *candidates, int32_t token)
-{
-    const cpu_screen *screen = candidates->context;
-    const cpu_screen_row *row = &screen->rows[candidates->row];
-    const gumbel_problem *p = screen->exact_job.problem;
-    float value = cpu_compute_exact_value(screen, (int32_t)candidates->thread, candidates->row,
-                                          token, cpu_find_staged_temperature(p, candidates->row));
-    if (value < row->threshold || (value == row->threshold && token >= row->threshold_end))
-        return -INFINITY;
-    return value * cpu_find_staged_scale(p, candidates->row);
-}
-
-static void clear_candidates(cpu_screen *screen)
-{
-    const cpu_job *job = &screen->bound_job;
-    const gumbel_problem *p = job->problem;
-    int32_t samples = p->sampling.num_samples;
-    for (int32_t thread = 0; thread < job->device->threads; thread++) {
-        cpu_scratch scratch = cpu_get_scratch(job, thread);
-        for (int64_t draw = 0; draw < p->batch * samples; draw++) {
-            int64_t at = thread * p->batch * samples + draw;
-            screen->candidates[at] =
-                (cpu_candidates){.best = &scratch.summaries[draw],
-                                 .list = screen->list_storage + at * GUMBEL_SCREEN_LIST_MAX,
-                                 .capacity = screen->header.list_max,
-                                 .scored_limit = (int32_t)(p->vocab / CPU_SCREEN_SCORED_FRACTION) +
-                                                 GUMBEL_SCREEN_LIST_MAX,
-                                 .greedy = gumbel_problem_row(p, draw / samples).greedy,
-                                 .context = screen,
-                                 .row = draw / samples,
-                                 .thread = thread,
-                                 .score = score_exactly};
-        }
-    }
-}
-
-void cpu_score_remaining_candidates(cpu_screen *screen, int64_t draw, int32_t thread)
-{
-    const gumbel_problem *p = screen->bound_job.problem;
-    int64_t draws = p->batch * p->sampling.num_samples;
-    cpu_candidates *first = &screen->candidates[draw];
-    for (int32_t i = 0; i < screen->used_threads; i++) {
-        cpu_candidates *own = &screen->candidates[i * draws + draw];
-        gumbel_summary_offer(first->best, own->best->best_score, own->best->best_z,
-                             own->best->best_id);
-        own->best = first->best;
-        own->thread = thread;
-    }
-    for (;;) {
-        cpu_candidates *from = NULL;
-        int32_t at = -1;
-        float min_upper = first->best->best_score;
-        for (int32_t i = 0; i < screen->used_threads; i++) {
-            cpu_candidates *own = &screen->candidates[i * draws + draw];
-            int32_t place = cpu_find_highest_candidate(own, min_upper);
-            if (place >= 0) {
-                from = own;
-                at = place;
-                min_upper = own->list[place].upper;
-            }
-        }
-        if (!from || cpu_has_given_up(from))
-            return;
-        cpu_score_candidate(from, cpu_take_candidate(from, at));
-    }
 }
 
 /* ----------------------------------------------------------------------------- the call ---- */
@@ -220,6 +161,9 @@ static void find_screen_arrays(cpu_screen *screen, const gumbel_problem *p)
     screen->steps = (const void *)(base + screen->offsets.steps);
     screen->dither = (const void *)(base + screen->offsets.dither);
     screen->copy = base + screen->offsets.copy;
+    screen->kernel = cpu_get_screen_kernel(screen->exact_job.device, p);
+    if (screen->header.layout == GUMBEL_SCREEN_LAYOUT_NIBBLES)
+        screen->low_copy = screen->copy + screen->offsets.blocks * 32 * screen->offsets.columns;
 }
 
 static void clear_rows(cpu_screen *screen)
@@ -243,9 +187,8 @@ static size_t prepare_screen(cpu_screen *screen, cpu_device *cpu, const gumbel_p
         cpu_count_plain_workspace(&cpu->base, p->batch, p->hidden_size, p->sampling.num_samples);
     gumbel_cursor cursor = {workspace, plain + cpu_count_edits_workspace(p)};
     carve_screen(screen, &cursor, cpu, p);
-    find_screen_arrays(screen, p);
-    screen->kernel = cpu->screen;
     cpu_prepare_job(&screen->exact_job, cpu, p, workspace);
+    find_screen_arrays(screen, p);
     screen->bound_job = screen->exact_job;
     screen->bound_job.screen = screen;
     if (p->soft_cap > 0.0f) {
@@ -260,7 +203,13 @@ static size_t prepare_screen(cpu_screen *screen, cpu_device *cpu, const gumbel_p
     screen->upper_job.stage = &screen->upper_stage;
     screen->lower_job.stage = &screen->lower_stage;
     clear_rows(screen);
-    clear_candidates(screen);
+    screen->is_coarse = cpu_reads_high_nibbles_first(p);
+    screen->low_nibbles = gumbel_screen_bound_low_nibbles(p->hidden_size);
+    screen->list_max = screen->header.list_max;
+    if (screen->is_coarse && p->batch * p->sampling.num_samples <= CPU_SCREEN_LONG_LIST_DRAWS)
+        screen->list_max *= CPU_SCREEN_LONG_LISTS;
+    memset(screen->coarse_tokens, 0, (size_t)cpu->threads * sizeof *screen->coarse_tokens);
+    cpu_clear_candidates(screen);
     return cursor.used;
 }
 
@@ -280,6 +229,8 @@ size_t cpu_run_screen(cpu_screen *screen, cpu_device *cpu, const gumbel_problem 
     const size_t used = prepare_screen(screen, cpu, p, workspace);
     cpu_split_hidden_rows(screen);
     screen->used_threads = cpu_run_job(&screen->bound_job);
+    if (screen->is_coarse)
+        cpu_refine_lists(screen);
     atomic_store(&screen->next, 0);
     cpu_run_task(cpu, p->batch > 1 && cpu_is_worth_threads(p), finish_claimed_rows, screen);
     return used;

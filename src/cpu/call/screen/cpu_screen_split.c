@@ -14,19 +14,37 @@ static double find_product_error(int64_t hidden_size)
     return (double)roundings * 0x1p-24 * 1.001;
 }
 
-/* Start values of a row's sums. Screen bytes are q + 128: 128 times the sum of each plane is
- * subtracted. */
-static void find_start_sums(const gumbel_screen_planes *planes, int64_t columns, int32_t *high,
-                            int32_t *low)
+static int32_t sum_plane(const int8_t *plane, int64_t stride, int64_t columns)
 {
-    int32_t sum_high = 0, sum_low = 0;
-    for (int64_t k = 0; k < columns; k++) {
-        int64_t at = k / 64 * planes->stride + k % 64;
-        sum_high += planes->high[at];
-        sum_low += planes->low[at];
-    }
-    *high = -128 * sum_high;
-    *low = -128 * sum_low;
+    int32_t sum = 0;
+    for (int64_t k = 0; k < columns; k++)
+        sum += plane[k / 64 * stride + k % 64];
+    return sum;
+}
+
+static void clear_plane(int8_t *plane, int64_t stride, int64_t columns)
+{
+    for (int64_t k = 0; k < columns; k += 64)
+        memset(plane + k / 64 * stride, 0, 64);
+}
+
+/* Rounds a row to its plane of coarse bounds, which is 0 for a fallback row. */
+static void round_hidden_row(cpu_screen *screen, int64_t b, const float *wide)
+{
+    const gumbel_problem *p = screen->exact_job.problem;
+    cpu_screen_row *row = &screen->rows[b];
+    int64_t columns = screen->offsets.columns, panel = 2 * screen->kernel->panel;
+    int64_t first = b / panel * panel, rows = p->batch - first < panel ? p->batch - first : panel;
+    int64_t stride = rows * 64;
+    int8_t *plane = screen->coarse_planes + first * columns + (b - first) * 64;
+    if (row->is_fallback)
+        clear_plane(plane, stride, columns);
+    else
+        gumbel_screen_round_hidden(wide, p->hidden_size, &screen->header, screen->dither,
+                                   &row->hidden_error, plane, stride, &row->coarse_error,
+                                   &row->refined_error);
+    /* High nibbles are n, and n - 8 is meant. */
+    screen->coarse_start[b] = -8 * sum_plane(plane, stride, columns);
 }
 
 static void split_hidden_row(cpu_screen *screen, int64_t b)
@@ -44,17 +62,22 @@ static void split_hidden_row(cpu_screen *screen, int64_t b)
                           screen->hidden + b * cpu_get_packed_size(p->hidden_size));
     screen->exact_job.device->kernels->transform_logits(from, p->hidden.dtype, (int)p->hidden_size,
                                                         &cpu_identity, wide);
+    if (screen->low_copy)
+        gumbel_screen_scale_hidden((const gumbel_screen_column *)screen->dither, p->hidden_size,
+                                   wide);
     if (!gumbel_screen_split_hidden(wide, p->hidden_size, &screen->header, screen->dither,
                                     find_product_error(p->hidden_size), &planes,
                                     &screen->rows[b].hidden_error)) {
-        for (int64_t k = 0; k < columns; k += 64) {
-            memset(planes.high + k / 64 * planes.stride, 0, 64);
-            memset(planes.low + k / 64 * planes.stride, 0, 64);
-        }
+        clear_plane(planes.high, planes.stride, columns);
+        clear_plane(planes.low, planes.stride, columns);
         cpu_mark_fallback_row(screen, b);
     }
-    find_start_sums(&planes, columns, &screen->start[first * 2 + b - first],
-                    &screen->start[first * 2 + n + b - first]);
+    /* Screen bytes are q + 128: 128 times the sum of each plane is subtracted. */
+    int32_t *start = &screen->start[first * 2 + b - first];
+    start[0] = -128 * sum_plane(planes.high, planes.stride, columns);
+    start[n] = -128 * sum_plane(planes.low, planes.stride, columns);
+    if (screen->is_coarse)
+        round_hidden_row(screen, b, wide);
 }
 
 static void split_claimed_rows(void *argument, int32_t thread)
