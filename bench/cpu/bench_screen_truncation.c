@@ -38,11 +38,19 @@ typedef struct variant {
     const char *name;
     int32_t top_k;
     float top_p, min_p;
+    int outputs; /* also log-probabilities and the TOP likeliest tokens */
 } variant;
 
+enum { TOP = 5 };
 static const variant variants[] = {
-    {"none", 0, 1, 0},         {"k 50", 50, 1, 0},           {"p .95", 0, .95f, 0},
-    {"min_p .05", 0, 1, .05f}, {"k 50, p .95", 50, .95f, 0}, {"all three", 50, .95f, .05f},
+    {"none", 0, 1, 0, 0},
+    {"k 50", 50, 1, 0, 0},
+    {"p .95", 0, .95f, 0, 0},
+    {"min_p .05", 0, 1, .05f, 0},
+    {"k 50, p .95", 50, .95f, 0, 0},
+    {"all three", 50, .95f, .05f, 0},
+    {"k 50, p .95, log-probabilities", 50, .95f, 0, 1},
+    {"min_p .05, log-probabilities", 0, 1, .05f, 1},
 };
 #define VARIANTS ((int)(sizeof variants / sizeof variants[0]))
 static const int64_t batches[] = {1, 4, 8, 16};
@@ -173,7 +181,8 @@ static gumbel_head head_of(int64_t batch, int round, int way)
 
 typedef struct result {
     int32_t tokens[BATCH_MAX], status[BATCH_MAX];
-    float scores[BATCH_MAX];
+    float scores[BATCH_MAX], logprobs[BATCH_MAX], top_logprobs[BATCH_MAX * TOP];
+    int32_t top_ids[BATCH_MAX * TOP];
 } result;
 
 /* Draws, and returns the milliseconds. `workspace` is large enough for every variant. */
@@ -197,6 +206,12 @@ static double draw_rows(const gumbel_head *head, const variant *v, uint64_t posi
                             .tokens = into->tokens,
                             .scores = into->scores,
                             .status = into->status};
+    if (v->outputs) {
+        output.logprobs = into->logprobs;
+        output.top_logprobs = into->top_logprobs;
+        output.top_ids = into->top_ids;
+        output.num_top = TOP;
+    }
     double start = seconds_now();
     check(gumbel_sample(bench.device, NULL, head, &sampling, &output, workspace, bytes, &error),
           &error);
@@ -332,7 +347,7 @@ static void print_line(const char *name, int64_t batch, int way, int v, double p
               "\"%s\", \"full_ms\": %.2f, \"screened_ms\": %.2f, \"ratio\": %.2f, \"ratio_p10\": "
               "%.2f, \"ratio_p90\": %.2f, \"of_read\": %.3f, \"of_read_p10\": %.3f, "
               "\"of_read_p90\": %.3f, \"full_passes\": %.4f}"
-            : "%s%-11s B = %2d  %-12s %-8s full %7.2f ms  screened %7.2f ms  ratio %.2f "
+            : "%s%-11s B = %2d  %-30s %-8s full %7.2f ms  screened %7.2f ms  ratio %.2f "
               "(%.2f .. %.2f)  of the read %.3f (%.3f .. %.3f)  full passes %.4f of rows\n",
         bench.commit && bench.printed++ ? ",\n" : "", name, (int)batch, variants[v].name,
         way_names[way], find_quantile(full, 0.5), find_quantile(screened, 0.5),
@@ -352,8 +367,10 @@ static void measure_round(int64_t batch, int round, int v, void *workspace, size
         if (round > 0)
             times.draws[way][v][round - 1] = ms;
         if (memcmp(r[0].tokens, r[way].tokens, (size_t)batch * 4) ||
-            memcmp(r[0].scores, r[way].scores, (size_t)batch * 4)) {
-            fprintf(stderr, "bench_screen_truncation: %s: tokens differ\n", variants[v].name);
+            memcmp(r[0].scores, r[way].scores, (size_t)batch * 4) ||
+            (variants[v].outputs &&
+             memcmp(r[0].logprobs, r[way].logprobs, (size_t)batch * sizeof *r[0].logprobs))) {
+            fprintf(stderr, "bench_screen_truncation: %s: results differ\n", variants[v].name);
             exit(1);
         }
     }
