@@ -7,8 +7,8 @@
  *        page are read at 11 GB/s instead of 27 on a Zen 4.
  * COST   Two instructions for each line and hidden state; up to two hidden states memory is the
  *        limit. More than four take another pass over the block, which then lies in the
- *        second-level cache: panels of eight, by one stream, take 1.2 times as long at 8 and 16
- *        hidden states.
+ *        second-level cache: panels of eight, by one stream, take 1.1 times as long at 16 hidden
+ *        states.
  */
 #include "cpu/cpu_screen_kernel.h"
 #include "cpu/lanes/cpu_unroll.h"
