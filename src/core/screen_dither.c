@@ -45,12 +45,13 @@ gumbel_status gumbel_make_dither(gumbel_screen_layout layout, const uint64_t *se
                                  int64_t count, int32_t *dither, gumbel_error *error)
 {
     const int nested = layout == GUMBEL_SCREEN_LAYOUT_NIBBLES;
-    if (seed && nested)
-        gumbel_screen_seed_columns(*seed, first, count, (gumbel_screen_column *)dither);
-    else if (seed)
-        gumbel_screen_seed_dither(*seed, first, count, dither);
-    if (seed)
+    if (seed) {
+        if (nested)
+            gumbel_screen_seed_columns(*seed, first, count, (gumbel_screen_column *)dither);
+        else
+            gumbel_screen_seed_dither(*seed, first, count, dither);
         return GUMBEL_OK;
+    }
     if (!read_entropy(dither, (size_t)count * sizeof *dither))
         return gumbel_fail(error, GUMBEL_ERROR_DEVICE, "options.seed",
                            "the operating system gave no random bytes: give a seed");

@@ -5,8 +5,7 @@
  *        of a plane are broadcast to both halves of a vector.
  * COST   Three instructions for each half line, half of the columns and plane.
  */
-#include "cpu/cpu_screen_kernel.h"
-#include "cpu/lanes/cpu_unroll.h"
+#include "cpu/lanes/nibble_sums.h"
 
 #include <immintrin.h>
 
@@ -89,8 +88,10 @@ INLINED void sum_two_rows(const cpu_screen_product *p, int row, int lines, int s
     }
 }
 
-INLINED void sum_panel(const cpu_screen_product *p, int lines, int streams, int both)
+INLINED void sum_panel(const cpu_screen_product *p, int lines, int both)
 {
+    /* The sums of these streams fit the registers. */
+    const int streams = lines == 1 ? 4 : lines <= 4 ? 2 : 1;
     for (int row = 0; row < GUMBEL_BLOCK; row += streams) {
         __m256i sum[4][8];
         if (row % 8 >= 4)
@@ -106,32 +107,7 @@ INLINED void sum_panel(const cpu_screen_product *p, int lines, int streams, int 
     }
 }
 
-#define DEFINE_SUM(half, both, lines, streams)                                                     \
-    NOT_INLINED void sum_##half##_##lines(const cpu_screen_product *p)                             \
-    {                                                                                              \
-        sum_panel(p, lines, streams, both);                                                        \
-    }
-DEFINE_SUM(high, 0, 1, 4)
-DEFINE_SUM(high, 0, 2, 2)
-DEFINE_SUM(high, 0, 3, 2)
-DEFINE_SUM(high, 0, 4, 2)
-DEFINE_SUM(high, 0, 5, 1)
-DEFINE_SUM(high, 0, 6, 1)
-DEFINE_SUM(high, 0, 7, 1)
-DEFINE_SUM(high, 0, 8, 1)
-DEFINE_SUM(both, 1, 2, 2)
-DEFINE_SUM(both, 1, 4, 2)
-DEFINE_SUM(both, 1, 6, 1)
-DEFINE_SUM(both, 1, 8, 1)
-
-static void sum_products(const cpu_screen_product *p)
-{
-    static void (*const kernels[2][9])(const cpu_screen_product *) = {
-        {NULL, sum_high_1, sum_high_2, sum_high_3, sum_high_4, sum_high_5, sum_high_6, sum_high_7,
-         sum_high_8},
-        {NULL, NULL, sum_both_2, NULL, sum_both_4, NULL, sum_both_6, NULL, sum_both_8}};
-    kernels[p->low != NULL][p->lines](p);
-}
+DEFINE_NIBBLE_SUMS_OF_FOUR
 
 const cpu_screen_kernel cpu_nibbles_avx2 = {.name = "avx2, nibbles",
                                             .plane = 128,

@@ -5,8 +5,7 @@
  *        high nibbles are not signed, and their sums have the start values.
  * COST   One instruction for each 16 columns and plane, and five to unpack 32 columns.
  */
-#include "cpu/cpu_screen_kernel.h"
-#include "cpu/lanes/cpu_unroll.h"
+#include "cpu/lanes/nibble_sums.h"
 
 #include <arm_neon.h>
 
@@ -71,17 +70,12 @@ INLINED void sum_panel(const cpu_screen_product *p, int lines, int both)
     }
 }
 
-#define DEFINE_SUM(half, both, lines)                                                              \
-    NOT_INLINED void sum_##half##_##lines(const cpu_screen_product *p)                             \
-    {                                                                                              \
-        sum_panel(p, lines, both);                                                                 \
-    }
-DEFINE_SUM(high, 0, 1)
-DEFINE_SUM(high, 0, 2)
-DEFINE_SUM(high, 0, 3)
-DEFINE_SUM(high, 0, 4)
-DEFINE_SUM(both, 1, 2)
-DEFINE_SUM(both, 1, 4)
+DEFINE_NIBBLE_SUM(high, 0, 1)
+DEFINE_NIBBLE_SUM(high, 0, 2)
+DEFINE_NIBBLE_SUM(high, 0, 3)
+DEFINE_NIBBLE_SUM(high, 0, 4)
+DEFINE_NIBBLE_SUM(both, 1, 2)
+DEFINE_NIBBLE_SUM(both, 1, 4)
 
 static void sum_products(const cpu_screen_product *p)
 {

@@ -11,8 +11,7 @@
  * COST   Three instructions to unpack a line of high nibbles, eight for both halves, and two for
  *        each line of a panel.
  */
-#include "cpu/cpu_screen_kernel.h"
-#include "cpu/lanes/cpu_unroll.h"
+#include "cpu/lanes/nibble_sums.h"
 
 #include <immintrin.h>
 
@@ -138,8 +137,10 @@ INLINED void sum_group(const cpu_screen_product *p, int64_t at, int first, int l
     }
 }
 
-INLINED void sum_panel(const cpu_screen_product *p, int lines, int streams, int both)
+INLINED void sum_panel(const cpu_screen_product *p, int lines, int both)
 {
+    /* The sums of these streams fit the registers. */
+    const int streams = lines <= 4 ? 4 : 2;
     for (int group = 0; group < 4; group++) {
         const int64_t at = group * 2 * p->columns;
         __m512i pairs[2][8];
@@ -155,32 +156,7 @@ INLINED void sum_panel(const cpu_screen_product *p, int lines, int streams, int 
     }
 }
 
-#define DEFINE_SUM(half, both, lines, streams)                                                     \
-    NOT_INLINED void sum_##half##_##lines(const cpu_screen_product *p)                             \
-    {                                                                                              \
-        sum_panel(p, lines, streams, both);                                                        \
-    }
-DEFINE_SUM(high, 0, 1, 4)
-DEFINE_SUM(high, 0, 2, 4)
-DEFINE_SUM(high, 0, 3, 4)
-DEFINE_SUM(high, 0, 4, 4)
-DEFINE_SUM(high, 0, 5, 2)
-DEFINE_SUM(high, 0, 6, 2)
-DEFINE_SUM(high, 0, 7, 2)
-DEFINE_SUM(high, 0, 8, 2)
-DEFINE_SUM(both, 1, 2, 4)
-DEFINE_SUM(both, 1, 4, 4)
-DEFINE_SUM(both, 1, 6, 2)
-DEFINE_SUM(both, 1, 8, 2)
-
-static void sum_products(const cpu_screen_product *p)
-{
-    static void (*const kernels[2][9])(const cpu_screen_product *) = {
-        {NULL, sum_high_1, sum_high_2, sum_high_3, sum_high_4, sum_high_5, sum_high_6, sum_high_7,
-         sum_high_8},
-        {NULL, NULL, sum_both_2, NULL, sum_both_4, NULL, sum_both_6, NULL, sum_both_8}};
-    kernels[p->low != NULL][p->lines](p);
-}
+DEFINE_NIBBLE_SUMS_OF_FOUR
 
 static int32_t sum_token(const cpu_token_product *p)
 {

@@ -58,7 +58,7 @@ static int32_t run_phase(cpu_rows_call *r, int64_t items,
 
 static int is_fallback_row(const cpu_rows_call *r, int64_t b)
 {
-    return r->screen && r->screen->rows[b].is_fallback;
+    return r->screen && cpu_is_marked_fallback_row(r->screen, b);
 }
 
 static void truncate_item(cpu_rows_call *r, int32_t thread, int64_t b)

@@ -139,12 +139,32 @@ void cpu_stage_bounds(const cpu_job *job, const cpu_scratch *scratch, const cpu_
 /* The candidates [S] of row b that `thread` has listed. */
 cpu_candidates *cpu_get_candidates(const cpu_job *job, int64_t thread, int64_t b);
 
+/* A plane in coarse_planes: groups of 64 columns at each `stride` bytes. */
+typedef struct cpu_coarse_plane {
+    int8_t *at;
+    int64_t stride;
+} cpu_coarse_plane;
+
+static inline cpu_coarse_plane cpu_find_coarse_plane(const cpu_screen *screen, int64_t b)
+{
+    int64_t batch = screen->exact_job.problem->batch, panel = 2 * screen->kernel->panel;
+    int64_t first = b / panel * panel, rows = batch - first < panel ? batch - first : panel;
+    int8_t *panel_planes = screen->coarse_planes + first * screen->offsets.columns;
+    return (cpu_coarse_plane){panel_planes + (b - first) * 64, rows * 64};
+}
+
 /* The low nibbles of a row of the weights. */
 static inline const uint8_t *cpu_find_token(const cpu_screen *screen, int64_t row)
 {
     int64_t columns = screen->offsets.columns;
     return screen->low_copy + row / GUMBEL_BLOCK * 32 * columns +
            cpu_find_low_nibbles((int)(row % GUMBEL_BLOCK), 8 * columns);
+}
+
+/* Whether row b is known to be a fallback row; cpu_is_fallback_row() also reads the lists. */
+static inline int cpu_is_marked_fallback_row(const cpu_screen *screen, int64_t b)
+{
+    return atomic_load_explicit(&screen->rows[b].is_fallback, memory_order_relaxed);
 }
 
 static inline void cpu_mark_fallback_row(const cpu_screen *screen, int64_t b)

@@ -31,20 +31,17 @@ static void clear_plane(int8_t *plane, int64_t stride, int64_t columns)
 /* Rounds a row to its plane of coarse bounds, which is 0 for a fallback row. */
 static void round_hidden_row(cpu_screen *screen, int64_t b, const float *wide)
 {
-    const gumbel_problem *p = screen->exact_job.problem;
+    const int64_t columns = screen->offsets.columns;
+    const cpu_coarse_plane plane = cpu_find_coarse_plane(screen, b);
     cpu_screen_row *row = &screen->rows[b];
-    int64_t columns = screen->offsets.columns, panel = 2 * screen->kernel->panel;
-    int64_t first = b / panel * panel, rows = p->batch - first < panel ? p->batch - first : panel;
-    int64_t stride = rows * 64;
-    int8_t *plane = screen->coarse_planes + first * columns + (b - first) * 64;
     if (row->is_fallback)
-        clear_plane(plane, stride, columns);
+        clear_plane(plane.at, plane.stride, columns);
     else
-        gumbel_screen_round_hidden(wide, p->hidden_size, &screen->header, screen->dither,
-                                   &row->hidden_error, plane, stride, &row->coarse_error,
-                                   &row->refined_error);
+        gumbel_screen_round_hidden(wide, screen->exact_job.problem->hidden_size, &screen->header,
+                                   screen->dither, &row->hidden_error, plane.at, plane.stride,
+                                   &row->coarse_error, &row->refined_error);
     /* High nibbles are n, and n - 8 is meant. */
-    screen->coarse_start[b] = -8 * sum_plane(plane, stride, columns);
+    screen->coarse_start[b] = -8 * sum_plane(plane.at, plane.stride, columns);
 }
 
 static void split_hidden_row(cpu_screen *screen, int64_t b)

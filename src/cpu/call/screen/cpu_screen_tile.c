@@ -19,7 +19,7 @@ cpu_candidates *cpu_get_candidates(const cpu_job *job, int64_t thread, int64_t b
 int cpu_is_fallback_row(const cpu_job *job, int64_t thread, int64_t b)
 {
     const cpu_candidates *candidates = cpu_get_candidates(job, thread, b);
-    int fallback = atomic_load_explicit(&job->screen->rows[b].is_fallback, memory_order_relaxed);
+    int fallback = cpu_is_marked_fallback_row(job->screen, b);
     for (int32_t s = 0; s < job->problem->sampling.num_samples && !fallback; s++)
         if (cpu_has_given_up(&candidates[s])) {
             fallback = 1;
@@ -123,11 +123,6 @@ static void write_fine_bounds(const cpu_screen *screen, const cpu_screen_product
     }
 }
 
-static int is_row_fallback(const cpu_screen *screen, int64_t b)
-{
-    return atomic_load_explicit(&screen->rows[b].is_fallback, memory_order_relaxed);
-}
-
 /* Bounds tokens of one block of the copy, for all rows; `out` is the place of the first one in the
  * thread's tile. */
 static void bound_block(const cpu_job *job, const cpu_scratch *scratch, block_range range,
@@ -151,7 +146,7 @@ static void bound_block(const cpu_job *job, const cpu_scratch *scratch, block_ra
         product.start = screen->start + first * 2;
         screen->kernel->sum_products(&product);
         for (int64_t b = first; b < first + product.rows; b++)
-            if (!is_row_fallback(screen, b))
+            if (!cpu_is_marked_fallback_row(screen, b))
                 write_fine_bounds(screen, &product, range, b, (int)(b - first),
                                   scratch->z + b * stride + out);
     }
@@ -175,7 +170,7 @@ static void bound_block_coarsely(const cpu_job *job, const cpu_scratch *scratch,
         product.start = screen->coarse_start + first;
         screen->kernel->sum_products(&product);
         for (int64_t b = first; b < end; b++)
-            if (!is_row_fallback(screen, b))
+            if (!cpu_is_marked_fallback_row(screen, b))
                 write_coarse_bounds(screen, &product, range, b, (int)(b - first),
                                     scratch->z + b * stride + out, sums + b * job->tile_size);
     }
@@ -225,14 +220,12 @@ void cpu_bound_tile(const cpu_job *job, const cpu_scratch *scratch, int64_t toke
 float cpu_refine_bound(const cpu_screen *screen, int64_t b, int64_t token, int32_t coarse_sum)
 {
     const gumbel_problem *p = screen->exact_job.problem;
-    int64_t columns = screen->offsets.columns, panel = 2 * screen->kernel->panel;
+    const cpu_coarse_plane plane = cpu_find_coarse_plane(screen, b);
     int64_t row = token - p->first_token, block = row / GUMBEL_BLOCK;
-    int64_t first = b / panel * panel, rows = p->batch - first < panel ? p->batch - first : panel;
     cpu_token_product product = {.low = cpu_find_token(screen, row),
-                                 .columns = columns,
-                                 .plane =
-                                     screen->coarse_planes + first * columns + (b - first) * 64,
-                                 .stride = rows * 64};
+                                 .columns = screen->offsets.columns,
+                                 .plane = plane.at,
+                                 .stride = plane.stride};
     int32_t sum = 16 * coarse_sum + screen->kernel->sum_token(&product);
     cpu_logit_bounds bounds = make_bounds(screen, block, 0, &screen->rows[b].refined_error, 1.0f);
     float bound = gumbel_screen_bound_logit(bounds.steps[row % GUMBEL_BLOCK], bounds.unit, 0.0f,

@@ -94,7 +94,9 @@ static int is_row_bounded(const screen_verifier *v, int64_t row)
 static int is_dither_in_range(const screen_verifier *v, int64_t columns)
 {
     int valid = 1;
-    for (int64_t i = 0; i < columns && !is_nested(v); i++)
+    if (is_nested(v))
+        return 1;
+    for (int64_t i = 0; i < columns; i++)
         valid &= v->dither[i] >= -(1 << 23) && v->dither[i] < 1 << 23;
     return valid;
 }
