@@ -7,6 +7,7 @@
 
 #include "every_isa.h"
 #include "generated_heads.h"
+#include "maths/screen_bound.h"
 #include "model_tensor.h"
 #include "requests.h"
 
@@ -30,6 +31,14 @@ static inline int nightly(void)
 {
     const char *set = getenv("GUMBEL_NIGHTLY");
     return set && *set && strcmp(set, "0") != 0;
+}
+
+/* Sets the capacity of a screen's candidate lists. */
+static inline void set_list_max(void *screen, int32_t most)
+{
+    gumbel_screen_header *header = screen;
+    header->list_max = most;
+    header->check = gumbel_screen_checksum(header);
 }
 
 /* An outcome of tokens, scores and statuses alone, which a screen serves. */
