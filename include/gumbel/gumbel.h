@@ -294,6 +294,9 @@ typedef struct gumbel_tensor {
 typedef struct gumbel_screen {
     void *data;   /* [bytes], aligned to GUMBEL_WORKSPACE_ALIGNMENT; NULL means no screen */
     size_t bytes; /* at least gumbel_screen_size() */
+    /* A gumbel_screen_format: that of the options with which the screen is made. CUDA reads it, as
+     * the host cannot read the screen itself; on CPUs the screen's own header decides. */
+    int32_t format;
 } gumbel_screen;
 
 /* Input of a fused call: hidden states and the LM head. Their dtypes are independent. */

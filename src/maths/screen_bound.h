@@ -62,6 +62,9 @@ typedef enum gumbel_screen_layout {
      * 4 row + stream of a block; byte i holds column i in its low half and column i + 16 in its
      * high half. Low nibbles: rows in the same order, [D / 32][16 bytes] each. */
     GUMBEL_SCREEN_LAYOUT_NIBBLES = 4,
+    /* CUDA: high nibbles n - 8, then low nibbles, each in tiles of 128 rows and columns
+     * (cuda/fused/screen/screen_params.h). */
+    GUMBEL_SCREEN_LAYOUT_NIBBLE_TILES = 5,
 } gumbel_screen_layout;
 
 typedef struct gumbel_screen_header {

@@ -40,9 +40,12 @@ __device__ __noinline__ float penalise_logit(const gumbel_problem &q, const scre
 }
 
 template <cuda_screen_case kind> struct screen_call : cuda_screen_params {
-    static constexpr bool sampled = kind == CUDA_SCREEN_ANY,
-                          truncates = kind == CUDA_SCREEN_TRUNCATED;
-    static constexpr bool masked = kind != CUDA_SCREEN_PLAIN;
+    static constexpr bool nibbles = kind >= CUDA_SCREEN_NESTED, /* of a copy of nibbles */
+        coarse = kind == CUDA_SCREEN_NESTED;                    /* of the high ones alone */
+    static constexpr bool sampled = kind == CUDA_SCREEN_ANY || kind == CUDA_SCREEN_NESTED_ANY,
+                          truncates = kind == CUDA_SCREEN_TRUNCATED ||
+                                      kind == CUDA_SCREEN_NESTED_TRUNCATED;
+    static constexpr bool masked = sampled || truncates;
     /* Service threads that score candidates; for truncated rows the other service threads raise
      * shared thresholds. */
     static constexpr int servers = truncates ? 64 : SM90_SERVE_THREADS;

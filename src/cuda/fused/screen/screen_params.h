@@ -5,6 +5,12 @@
  * The copy of the weights is an array of tiles: [V / 128][D / 128][row of wgmma][128 columns], in
  * 128-byte swizzle, rows in the order of screen_draw.cu. A tile, 16 KiB, is one bulk copy and an
  * operand of wgmma.
+ *
+ * A copy of nibbles is two such arrays: of high nibbles n - 8, as two's complements, and of low
+ * nibbles m, so that the byte 16 (n - 8) + m is q. A tile is 8 KiB, not swizzled: [row of
+ * wgmma][4 parts][4 words][4 bytes]. Byte i of word 2 p + r of part t is column 64 p + 16 r + 4 t + i
+ * in its low half, and column 64 p + 32 + 16 r + 4 t + i in its high half: the words of a part are
+ * those that a thread passes to wgmma in registers.
  */
 #ifndef GUMBEL_CUDA_SCREEN_PARAMS_H
 #define GUMBEL_CUDA_SCREEN_PARAMS_H
@@ -18,15 +24,18 @@ typedef struct cuda_screen_params {
     const gumbel_screen_header *header;
     const gumbel_screen_block *bounds;
     const float *steps;
-    const int32_t *dither; /* [128 * depths] */
+    const int32_t *dither; /* [128 * depths]; of nibbles: gumbel_screen_column words */
     const int8_t *copy;
-    int32_t depths; /* D / 128, rounded up */
+    const int8_t *low_nibbles;  /* NULL: a copy of bytes */
+    float low_nibbles_norm;     /* gumbel_screen_bound_low_nibbles() */
+    int32_t depths;             /* D / 128, rounded up */
     int32_t width;  /* columns of the product */
     int32_t draws;  /* cuda_screen_draws(); a "row" of the kernels is a draw */
     double gamma;
     int8_t *planes; /* [depths][width][128], in the swizzle of the copy */
     gumbel_screen_hidden_error
         *hidden_errors; /* [width / 2]; unit NaN: the full pass must draw this row */
+    gumbel_screen_hidden_error *coarse_errors; /* CUDA_SCREEN_NESTED: those of the high nibbles */
     cuda_screen_state *state;
     cuda_screen_entry *entries; /* [CUDA_SCREEN_GROUPS][CUDA_SCREEN_GROUP_CANDIDATES_MAX] */
     uint16_t
