@@ -9,7 +9,7 @@ struct head_screen head_screen_new(gumbel_device *device, const gumbel_tensor *w
                                    gumbel_screen_format format)
 {
     const gumbel_screen_options options = {.struct_size = sizeof options, .format = format};
-    struct head_screen screen = {0};
+    struct head_screen screen = {.copy.format = format};
     gumbel_error error = {"", ""};
 
     if (gumbel_screen_size(device, weight, &screen.copy.bytes, &error) != GUMBEL_OK) {
@@ -29,5 +29,5 @@ void head_screen_free(struct head_screen *screen)
     if (screen->copy.data) {
         unmap_pages(screen->copy.data, screen->copy.bytes);
     }
-    screen->copy = (gumbel_screen){NULL, 0};
+    screen->copy = (gumbel_screen){NULL, 0, 0};
 }

@@ -309,7 +309,7 @@ typedef struct gumbel_head {
     float soft_cap;       /* finite, >= 0; 0 means off */
     int64_t first_token;  /* global id of weight row 0; first_token + V <= 2^31 */
     int64_t vocab_size;   /* ids >= vocab_size are padding, not tokens; 0 means first_token + V */
-    gumbel_screen screen; /* screen of `weight`, or {NULL, 0}; changes no bit of any output */
+    gumbel_screen screen; /* screen of `weight`, or {NULL}; changes no bit of any output */
 } gumbel_head;
 
 /* Input of a call from logits that the engine has computed. */

@@ -40,7 +40,7 @@
  *
  * Example: make a screen once, then draw with it.
  *
- *     gumbel_screen screen;
+ *     gumbel_screen screen = {.format = GUMBEL_SCREEN_BYTES};
  *     check(gumbel_screen_size(device, &head.weight, &screen.bytes, &error));
  *     screen.data = aligned_alloc(64, (screen.bytes + 63) / 64 * 64);
  *     check(gumbel_screen_prepare(device, NULL, &head.weight, NULL, &screen, &error));

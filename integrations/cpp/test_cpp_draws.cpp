@@ -51,7 +51,7 @@ static void check_screened_draws(const problem &of, gumbel::values::device &devi
     void *at = room.data();
     std::size_t available = room.size();
     CHECK(std::align(GUMBEL_WORKSPACE_ALIGNMENT, bytes, at, available) != nullptr);
-    const gumbel_screen screen{at, bytes};
+    const gumbel_screen screen{at, bytes, GUMBEL_SCREEN_BYTES};
     CHECK(device.screen_prepare(in.weight, screen));
     CHECK(device.screen_verify(in.weight, screen));
     in.screen = screen;

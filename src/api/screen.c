@@ -61,10 +61,15 @@ gumbel_status gumbel_screen_prepare(gumbel_device *device, void *stream,
     GUMBEL_FORWARD(gumbel_read_screen_options(&how, options, error));
     problem.stream = stream;
     GUMBEL_REFUSE_IF(!screen, error, "screen", "is NULL");
-    GUMBEL_FORWARD(
-        gumbel_check_screen_memory(screen, offsets.bytes, "screen.data", "screen.bytes", error));
+    GUMBEL_FORWARD(gumbel_check_screen(screen, offsets.bytes, "screen.data", "screen.bytes",
+                                       "screen.format", error));
+    problem.screen_format = how.format;
     if (device->backend->host_memory)
         GUMBEL_FORWARD(gumbel_check_host_stream(stream, error));
+    else
+        GUMBEL_REFUSE_IF(screen->format != how.format, error, "screen.format",
+                         "is %d, but options.format is %d: set both to the format of the screen",
+                         (int)screen->format, (int)how.format);
     return device->backend->screen_prepare(device, &problem, &how, screen->data, error);
 }
 
@@ -75,9 +80,10 @@ gumbel_status gumbel_screen_verify(gumbel_device *device, void *stream, const gu
     gumbel_screen_offsets offsets;
     GUMBEL_FORWARD(read_weight(&problem, &offsets, device, weight, error));
     GUMBEL_REFUSE_IF(!screen, error, "screen", "is NULL");
-    GUMBEL_FORWARD(
-        gumbel_check_screen_memory(screen, offsets.bytes, "screen.data", "screen.bytes", error));
+    GUMBEL_FORWARD(gumbel_check_screen(screen, offsets.bytes, "screen.data", "screen.bytes",
+                                       "screen.format", error));
     problem.screen = screen->data;
+    problem.screen_format = screen->format;
     problem.stream = stream;
     if (device->backend->host_memory) {
         GUMBEL_FORWARD(gumbel_check_host_stream(stream, error));

@@ -34,16 +34,17 @@ typedef enum gumbel_feature {
      GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_ALLOWED)
 
 typedef struct gumbel_problem {
-    int64_t batch;        /* B */
-    int64_t first_row;    /* index of row 0 in the caller's batch, which indexes row parameters */
-    void *stream;         /* CUDA stream */
-    int64_t vocab;        /* V of this shard */
-    int64_t hidden_size;  /* D; 0 if logits are given */
-    gumbel_tensor logits; /* [B, V] if hidden_size is 0 */
-    gumbel_tensor hidden; /* [B, D] */
-    gumbel_tensor weight; /* [V, D] */
-    gumbel_tensor bias;   /* [1, V]; data may be NULL */
-    const void *screen;   /* of the weights (screen_bound.h), or NULL */
+    int64_t batch;         /* B */
+    int64_t first_row;     /* index of row 0 in the caller's batch, which indexes row parameters */
+    void *stream;          /* CUDA stream */
+    int64_t vocab;         /* V of this shard */
+    int64_t hidden_size;   /* D; 0 if logits are given */
+    gumbel_tensor logits;  /* [B, V] if hidden_size is 0 */
+    gumbel_tensor hidden;  /* [B, D] */
+    gumbel_tensor weight;  /* [V, D] */
+    gumbel_tensor bias;    /* [1, V]; data may be NULL */
+    const void *screen;    /* of the weights (screen_bound.h), or NULL */
+    int32_t screen_format; /* a gumbel_screen_format; the CPU backend reads the screen's header */
     float scale;
     float soft_cap;
     int64_t first_token;

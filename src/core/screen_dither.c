@@ -44,7 +44,7 @@ static int read_entropy(void *to, size_t bytes)
 gumbel_status gumbel_make_dither(gumbel_screen_layout layout, const uint64_t *seed, int64_t first,
                                  int64_t count, int32_t *dither, gumbel_error *error)
 {
-    const int nested = layout == GUMBEL_SCREEN_LAYOUT_NIBBLES;
+    const int nested = gumbel_screen_is_nested(layout);
     if (seed) {
         if (nested)
             gumbel_screen_seed_columns(*seed, first, count, (gumbel_screen_column *)dither);

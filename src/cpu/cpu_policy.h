@@ -94,8 +94,6 @@
  * every 8 tokens. */
 #define CPU_SCREEN_REFINED_MIN      512
 #define CPU_SCREEN_REFINED_FRACTION 8
-/* Rows that are sampled to choose the scales of columns. */
-#define CPU_SCREEN_ROWS_SAMPLED 512
 
 /* Maximum biases of a row that are sorted, per block of 64 tokens: 9496 in all for V = 151,936. */
 #define CPU_BIASES 4

@@ -22,8 +22,10 @@ static int add_array(size_t *at, size_t rows, size_t width, size_t unit)
 int gumbel_screen_find_offsets_as(gumbel_screen_layout layout, int64_t rows, int64_t columns,
                                   gumbel_screen_offsets *offsets)
 {
-    const int64_t side = layout == GUMBEL_SCREEN_LAYOUT_TILES ? 128 : 64;
-    const size_t unit = layout == GUMBEL_SCREEN_LAYOUT_TILES ? 1024 : 64;
+    const int is_tiled =
+        layout == GUMBEL_SCREEN_LAYOUT_TILES || layout == GUMBEL_SCREEN_LAYOUT_NIBBLE_TILES;
+    const int64_t side = is_tiled ? 128 : 64;
+    const size_t unit = is_tiled ? 1024 : 64;
     size_t at = 0;
     offsets->blocks = (rows / side + (rows % side != 0)) * (side / GUMBEL_BLOCK);
     offsets->columns = (columns + side - 1) / side * side;
@@ -91,15 +93,14 @@ void gumbel_screen_seed_columns(uint64_t seed, int64_t first, int64_t count,
     }
 }
 
+#define OCTAVE(of, x)                                                                              \
+    of(x), of((x)*GUMBEL_SCREEN_ROOT_1), of((x)*GUMBEL_SCREEN_ROOT_2), of((x)*GUMBEL_SCREEN_ROOT_3)
+#define ITSELF(x)  (x)
+#define INVERSE(x) 1.0f / (x)
 const float gumbel_screen_scales[GUMBEL_SCREEN_SCALES] = {
-    1.0f,           0x1.306fep+0f,  0x1.6a09e6p+0f, 0x1.ae89fap+0f, 2.0f,           0x1.306fep+1f,
-    0x1.6a09e6p+1f, 0x1.ae89fap+1f, 4.0f,           0x1.306fep+2f,  0x1.6a09e6p+2f, 0x1.ae89fap+2f,
-    8.0f,           0x1.306fep+3f,  0x1.6a09e6p+3f, 0x1.ae89fap+3f};
+    OCTAVE(ITSELF, 1.0f), OCTAVE(ITSELF, 2.0f), OCTAVE(ITSELF, 4.0f), OCTAVE(ITSELF, 8.0f)};
 const float gumbel_screen_inverse_scales[GUMBEL_SCREEN_SCALES] = {
-    1.0f,     1.0f / 0x1.306fep+0f, 1.0f / 0x1.6a09e6p+0f, 1.0f / 0x1.ae89fap+0f,
-    1.0f / 2, 1.0f / 0x1.306fep+1f, 1.0f / 0x1.6a09e6p+1f, 1.0f / 0x1.ae89fap+1f,
-    1.0f / 4, 1.0f / 0x1.306fep+2f, 1.0f / 0x1.6a09e6p+2f, 1.0f / 0x1.ae89fap+2f,
-    1.0f / 8, 1.0f / 0x1.306fep+3f, 1.0f / 0x1.6a09e6p+3f, 1.0f / 0x1.ae89fap+3f};
+    OCTAVE(INVERSE, 1.0f), OCTAVE(INVERSE, 2.0f), OCTAVE(INVERSE, 4.0f), OCTAVE(INVERSE, 8.0f)};
 
 void gumbel_screen_scale_hidden(const gumbel_screen_column *columns, int64_t count, float *h)
 {
@@ -182,7 +183,7 @@ static hidden_sums measure_hidden(const float *h, const gumbel_screen_header *he
                                   const int32_t *dither, int64_t columns)
 {
     hidden_sums s = {.finite = 1};
-    const int nested = header->layout == GUMBEL_SCREEN_LAYOUT_NIBBLES;
+    const int nested = gumbel_screen_is_nested(header->layout);
     for (int64_t i = 0; i < columns; i++) {
         double size = fabs((double)h[i]);
         int32_t u = nested ? gumbel_screen_column_dither((uint32_t)dither[i]) : dither[i];
@@ -215,7 +216,7 @@ static error_law find_error_law(const gumbel_screen_header *header)
                      .mean = (double)GUMBEL_SCREEN_DITHER_UNIT,
                      .max_dither = 0.5,
                      .tiny = (double)GUMBEL_SCREEN_WIDTH_MIN};
-    if (header->layout == GUMBEL_SCREEN_LAYOUT_NIBBLES) {
+    if (gumbel_screen_is_nested(header->layout)) {
         law.deviation = GUMBEL_SCREEN_NESTED_DEVIATION;
         law.mean = 0x1p-16;
         law.max_dither = 8.5;
@@ -359,7 +360,7 @@ int gumbel_screen_split_hidden(const float *h, int64_t columns, const gumbel_scr
     double residual = sqrt(sums.residual) + 0x1p-21 * (double)hidden_error->unit * steps;
     hidden_error->residual = (float)(residual * UP * FLOAT_UP);
     /* Also the rounding of w times the inverse of the step, and by scales of columns. */
-    double scaled = header->layout == GUMBEL_SCREEN_LAYOUT_NIBBLES ? 0x1p-20 : 0x1p-22;
+    double scaled = gumbel_screen_is_nested(header->layout) ? 0x1p-20 : 0x1p-22;
     hidden_error->rounding = (float)((gamma + scaled) * norm * FLOAT_UP);
     return 1;
 }

@@ -155,13 +155,15 @@ gumbel_status gumbel_read_head(gumbel_problem *p, gumbel_screen_layout layout,
                           .weight = h.weight,
                           .bias = h.bias,
                           .screen = h.screen.data,
+                          .screen_format = h.screen.format,
                           .first_token = h.first_token};
     gumbel_screen_offsets offsets;
     int has_screens = layout != GUMBEL_SCREEN_LAYOUT_NONE &&
                       gumbel_screen_find_offsets_as(layout, h.weight.rows, h.weight.cols, &offsets);
     if (h.screen.data)
-        GUMBEL_FORWARD(gumbel_check_screen_memory(&h.screen, has_screens ? offsets.bytes : 0,
-                                                  "head.screen.data", "head.screen.bytes", error));
+        GUMBEL_FORWARD(gumbel_check_screen(&h.screen, has_screens ? offsets.bytes : 0,
+                                           "head.screen.data", "head.screen.bytes",
+                                           "head.screen.format", error));
     GUMBEL_FORWARD(read_token_range(p, h.scale, h.soft_cap, h.vocab_size, "head", error));
     return gumbel_read_sampling(p, sampling, error);
 }

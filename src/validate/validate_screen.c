@@ -26,8 +26,8 @@ gumbel_status gumbel_read_screen_options(gumbel_screen_options *into,
     return GUMBEL_OK;
 }
 
-gumbel_status gumbel_check_screen_memory(const gumbel_screen *screen, size_t required,
-                                         const char *data, const char *bytes, gumbel_error *error)
+gumbel_status gumbel_check_screen(const gumbel_screen *screen, size_t required, const char *data,
+                                  const char *bytes, const char *format, gumbel_error *error)
 {
     GUMBEL_REFUSE_IF(!screen->data, error, data, "is NULL");
     GUMBEL_REFUSE_IF((uintptr_t)screen->data % GUMBEL_WORKSPACE_ALIGNMENT != 0, error, data,
@@ -35,6 +35,10 @@ gumbel_status gumbel_check_screen_memory(const gumbel_screen *screen, size_t req
     GUMBEL_REFUSE_IF(screen->bytes < required, error, bytes,
                      "is %zu; it must be at least gumbel_screen_size(), %zu", screen->bytes,
                      required);
+    GUMBEL_REFUSE_IF(
+        screen->format != GUMBEL_SCREEN_BYTES && screen->format != GUMBEL_SCREEN_NIBBLES, error,
+        format, "%d is no format; it must be GUMBEL_SCREEN_BYTES or GUMBEL_SCREEN_NIBBLES",
+        (int)screen->format);
     return GUMBEL_OK;
 }
 

@@ -115,7 +115,7 @@ static inline gumbel_screen make_screen_as(gumbel_device *device, const gumbel_t
 {
     static const uint64_t seed = 7;
     const gumbel_screen_options options = {sizeof options, certificate, format, &seed};
-    gumbel_screen screen;
+    gumbel_screen screen = {NULL, 0, format};
     gumbel_error error;
     if (gumbel_screen_size(device, weight, &screen.bytes, &error))
         die("%s: %s", error.field, error.message);

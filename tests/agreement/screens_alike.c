@@ -51,7 +51,7 @@ static long count_different(gumbel_device *device, gumbel_screen_format format, 
                 gumbel_head head = {.struct_size = sizeof head,
                                     .hidden = generated.hidden,
                                     .weight = generated.weight,
-                                    .screen = way ? screen : (gumbel_screen){NULL, 0}};
+                                    .screen = way ? screen : (gumbel_screen){NULL, 0, 0}};
                 ways[way]->output.logprobs = ways[way]->output.lse = NULL;
                 if (draw(device, &head, &how, ways[way]) != GUMBEL_OK)
                     die("a draw failed");

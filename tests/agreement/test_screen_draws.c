@@ -23,7 +23,7 @@ static int draws_same(gumbel_device *device, const gumbel_head *head,
                       const gumbel_sampling *sampling, int32_t samples, const char *what)
 {
     gumbel_head without = *head;
-    without.screen = (gumbel_screen){NULL, 0};
+    without.screen = (gumbel_screen){NULL, 0, 0};
     outcome *a = plain_outcome(head->hidden.rows, samples);
     outcome *b = plain_outcome(head->hidden.rows, samples);
     assert_int_equal(draw(device, &without, sampling, a), GUMBEL_OK);
@@ -208,7 +208,7 @@ static void coupled_drafts(void **state)
             gumbel_error error;
             size_t bytes;
             memset(emitted[way], 0xab, sizeof emitted[way]);
-            head.screen = way ? screen : (gumbel_screen){NULL, 0};
+            head.screen = way ? screen : (gumbel_screen){NULL, 0, 0};
             assert_int_equal(gumbel_verify_workspace_size(*state, &head, NULL, &how, &draft, &out,
                                                           &bytes, &error),
                              GUMBEL_OK);

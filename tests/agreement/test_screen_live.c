@@ -53,7 +53,7 @@ static void compare_live(gumbel_device *device, const generated_head *generated,
                                  .live_rows = &live};
     outcome *screened = plain_outcome(batch, samples), *full = plain_outcome(batch, samples);
     draw_fenced(device, &head, &how, screened);
-    head.screen = (gumbel_screen){NULL, 0};
+    head.screen = (gumbel_screen){NULL, 0, 0};
     draw_fenced(device, &head, &how, full);
     assert_true(outcome_same(full, 0, screened, OUTCOME_TOKENS | OUTCOME_SCORES, "live rows"));
     assert_memory_equal(full->status, screened->status, (size_t)batch * sizeof *full->status);

@@ -239,7 +239,7 @@ static void values_above_their_bounds_are_seen(void **state)
                                .position = {&position, GUMBEL_SAME},
                                .truncation = which ? &r.how : NULL};
         outcome *a = plain_outcome(4, 1), *b = plain_outcome(4, 1);
-        without.screen = (gumbel_screen){NULL, 0};
+        without.screen = (gumbel_screen){NULL, 0, 0};
         scale_weights(&generated.weight, 8.0f);
         for (; position < 8; position++) {
             assert_int_equal(draw(*state, &head, &how, a), GUMBEL_OK);

@@ -99,7 +99,7 @@ static void draws_same(gumbel_device *device, const gumbel_head *head,
     gumbel_head without = *head;
     outcome *a = plain_outcome(head->hidden.rows, samples);
     outcome *b = plain_outcome(head->hidden.rows, samples);
-    without.screen = (gumbel_screen){NULL, 0};
+    without.screen = (gumbel_screen){NULL, 0, 0};
     assert_true(is_screened(device, head, sampling, &b->output));
     assert_int_equal(draw(device, &without, sampling, a), GUMBEL_OK);
     count_products(device, &counting);
@@ -122,7 +122,7 @@ static int outputs_same(gumbel_device *device, const gumbel_head *head,
     outcome *b = outcome_make(head->hidden.rows, samples);
     outcome_widen(a, num_top, GUMBEL_PROCESSED);
     outcome_widen(b, num_top, GUMBEL_PROCESSED);
-    without.screen = (gumbel_screen){NULL, 0};
+    without.screen = (gumbel_screen){NULL, 0, 0};
     const int served = is_served_by("screen-survivors", device, head, sampling, &b->output);
     assert_int_equal(draw(device, &without, sampling, a), GUMBEL_OK);
     assert_int_equal(draw(device, head, sampling, b), GUMBEL_OK);

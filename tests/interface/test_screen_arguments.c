@@ -45,7 +45,7 @@ static void screens_are_checked(void **state)
     other = head;
     other.screen.data = (char *)screen.data + 1;
     refused(*state, &other, "head.screen.data");
-    other.screen = (gumbel_screen){screen.data, screen.bytes - 1};
+    other.screen = (gumbel_screen){screen.data, screen.bytes - 1, 0};
     refused(*state, &other, "head.screen.bytes");
     for (size_t i = 0; i < sizeof *header; i++) {
         ((unsigned char *)screen.data)[i] ^= 4;
@@ -87,7 +87,8 @@ static void sizes_are_checked(void **state)
     }
     assert_int_equal(gumbel_screen_size(*state, &weight, &bytes, &error), GUMBEL_OK);
     assert_true(bytes <= sizeof room);
-    const gumbel_screen screen = {room, bytes}, small = {room, bytes - 1}, odd = {room + 4, bytes};
+    const gumbel_screen screen = {room, bytes, 0}, small = {room, bytes - 1, 0},
+                        odd = {room + 4, bytes, 0};
     assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, NULL, NULL, &error),
                      GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "screen");
@@ -176,7 +177,7 @@ static void explained(void **state)
         gumbel_explain(*state, &head, NULL, &how, &plain->output, text, sizeof text, NULL),
         GUMBEL_OK);
     assert_non_null(strstr(text, "not screen: more than 64 draws (rows times samples) are "));
-    head.screen = (gumbel_screen){NULL, 0};
+    head.screen = (gumbel_screen){NULL, 0, 0};
     assert_int_equal(
         gumbel_explain(*state, &head, NULL, NULL, &out->output, text, sizeof text, NULL),
         GUMBEL_OK);

@@ -227,7 +227,7 @@ static void subnormal_terms_are_covered(void **state)
             round % 2 ? GUMBEL_SCREEN_CERTAIN : GUMBEL_SCREEN_PROBABLE;
         gumbel_screen_format format = round % 3 ? GUMBEL_SCREEN_BYTES : GUMBEL_SCREEN_NIBBLES;
         screened s = make_screened(*state, &head, 256, certificate, format);
-        const gumbel_screen screen = {s.screen, s.offsets.bytes};
+        const gumbel_screen screen = {s.screen, s.offsets.bytes, 0};
         assert_int_equal(gumbel_screen_verify(*state, NULL, &head.weight, &screen, NULL),
                          GUMBEL_OK);
         for (int kind = 0; kind < (format == GUMBEL_SCREEN_NIBBLES ? BOUND_KINDS : 1); kind++)

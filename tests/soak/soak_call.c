@@ -80,7 +80,7 @@ static void *copy_with_faults(gumbel_tensor *t, uint64_t *random)
 /* Makes a screen of the head, and sets head->screen to it. */
 static gumbel_screen make_screen(gumbel_head *head)
 {
-    gumbel_screen screen;
+    gumbel_screen screen = {NULL, 0, GUMBEL_SCREEN_BYTES};
     gumbel_error error = {"", ""};
     if (gumbel_screen_size(gpu, &head->weight, &screen.bytes, &error) != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
@@ -245,7 +245,7 @@ void soak_call_queue_alone(soak_call *call, int step)
 {
     if (call->workspace_bytes)
         gpu_poison(call->workspace, call->workspace_bytes);
-    call->on_gpu->req.head.screen = (gumbel_screen){NULL, 0};
+    call->on_gpu->req.head.screen = (gumbel_screen){NULL, 0, 0};
     queue_step(call, call->plan.in_graph ? 0 : step, NULL);
     call->on_gpu->req.head.screen = call->screen;
 }

@@ -103,7 +103,7 @@ void soak_call_compare_cpu(soak_call *call)
     copy_step_to_host(call, ours);
     watch_step("the CPU");
     host.head = call->on_gpu->req.head;
-    host.head.screen = (gumbel_screen){NULL, 0};
+    host.head.screen = (gumbel_screen){NULL, 0, 0};
     host.logits = call->on_gpu->req.logits;
     void *owned[] = {copy_tensor_to_host(&host.head.weight), copy_tensor_to_host(&host.head.hidden),
                      copy_tensor_to_host(&host.head.bias),

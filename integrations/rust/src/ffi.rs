@@ -93,9 +93,10 @@ c_structs! {
         stride: i64,
         reserved: [i64; 2],
     }
-    gumbel_screen, 16 {
+    gumbel_screen, 24 {
         data: *mut c_void,
         bytes: usize,
+        format: i32,
     }
     gumbel_screen_options, 24 {
         struct_size: usize,
@@ -103,7 +104,7 @@ c_structs! {
         format: i32,
         seed: *const u64,
     }
-    gumbel_head, 216 {
+    gumbel_head, 224 {
         struct_size: usize,
         hidden: gumbel_tensor,
         weight: gumbel_tensor,

@@ -265,7 +265,7 @@ impl Check {
             soft_cap: head.soft_cap,
             first_token: to_i64("head.first_token", head.first_token)?,
             vocab_size: to_i64("head.vocab_size", head.vocab_size)?,
-            screen: ffi::gumbel_screen { data: std::ptr::null_mut(), bytes: 0 },
+            screen: ffi::gumbel_screen { data: std::ptr::null_mut(), bytes: 0, format: 0 },
         };
         let sizes = Shape::new(head.hidden.rows, head.weight.rows, head.first_token);
         Ok((into, sizes))

@@ -107,7 +107,7 @@ class Limits(Sized):
 
 
 class ScreenMemory(Structure):
-    _fields_ = [("data", c_void_p), ("bytes", c_size_t)]
+    _fields_ = [("data", c_void_p), ("bytes", c_size_t), ("format", c_int32)]
 
 
 # Values of gumbel_screen_certificate.

@@ -170,7 +170,7 @@ class Screen:
 
     def memory(self) -> _abi.ScreenMemory:
         """The C struct of the screen's memory, which this Screen owns."""
-        return _abi.ScreenMemory(self.address, self.nbytes)
+        return _abi.ScreenMemory(self.address, self.nbytes, _abi.SCREEN_FORMATS[self.format])
 
     def _check_memory(self) -> None:
         if _describe_memory(self.weight) != self._place:

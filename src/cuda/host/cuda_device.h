@@ -105,7 +105,8 @@ typedef struct cuda_device {
     /* Full passes after a draw with a screen, of up to CUDA_SCREEN_ROWS_MAX rows. */
     CUfunction fused_fallback[CUDA_F16 + 1][CUDA_SM90_WIDTHS];
     CUfunction store_fallback[CUDA_F16 + 1][CUDA_SM90_WIDTHS];
-    CUfunction screen_begin, screen_dither, screen_make, screen_seal, screen_verify;
+    CUfunction screen_begin, screen_dither, screen_measure, screen_scale, screen_make, screen_seal,
+        screen_verify;
     CUfunction screen_split[CUDA_SCREEN_CASES], screen_truncate;
     CUfunction screen_score[CUDA_F16 + 1][CUDA_SCREEN_CASES];
     CUfunction screen_draw[CUDA_SCREEN_WIDTHS][CUDA_SCREEN_CASES];

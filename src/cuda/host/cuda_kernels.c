@@ -80,6 +80,8 @@ static const single_kernel single_kernels[] = {
     {CUDA_MODULE_TRUNCATED_PIVOTS, "gumbel_truncated_pivots", AT(truncated_pivots), 0},
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_begin_screen", AT(screen_begin), 0},
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_store_dither", AT(screen_dither), 0},
+    {CUDA_MODULE_SCREEN_MAKE, "gumbel_measure_columns", AT(screen_measure), 0},
+    {CUDA_MODULE_SCREEN_MAKE, "gumbel_choose_scales", AT(screen_scale), 0},
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_make_screen", AT(screen_make), 0},
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_seal_screen", AT(screen_seal), 0},
     {CUDA_MODULE_SCREEN_MAKE, "gumbel_verify_screen", AT(screen_verify), 0},
@@ -202,7 +204,10 @@ static gumbel_status get_screen_kernels(cuda_device *cuda, gumbel_error *error)
 {
     static const char *const cases[] = {[CUDA_SCREEN_PLAIN] = "",
                                         [CUDA_SCREEN_ANY] = "_any",
-                                        [CUDA_SCREEN_TRUNCATED] = "_truncated"};
+                                        [CUDA_SCREEN_TRUNCATED] = "_truncated",
+                                        [CUDA_SCREEN_NESTED] = "_nested",
+                                        [CUDA_SCREEN_NESTED_ANY] = "_nested_any",
+                                        [CUDA_SCREEN_NESTED_TRUNCATED] = "_nested_truncated"};
     const cuda_module score = CUDA_MODULE_SCREEN_SCORE;
     char name[64];
     for (int kind = 0; kind < CUDA_SCREEN_CASES; kind++) {
@@ -219,7 +224,7 @@ static gumbel_status get_screen_kernels(cuda_device *cuda, gumbel_error *error)
     for (int dtype = CUDA_BF16; dtype <= CUDA_F16; dtype++) {
         for (int kind = 0; kind < CUDA_SCREEN_CASES; kind++) {
             snprintf(name, sizeof name, "gumbel_score_rows_%s%s", dtypes[dtype],
-                     kind == CUDA_SCREEN_TRUNCATED ? "_truncated" : "");
+                     cuda_screen_truncates((cuda_screen_case)kind) ? "_truncated" : "");
             GUMBEL_FORWARD(get_kernel(cuda, score, name, CUDA_SCREEN_SCORE_BYTES,
                                       &cuda->screen_score[dtype][kind], error));
         }

@@ -6,6 +6,8 @@
 #ifndef GUMBEL_CUDA_SCREEN_POLICY_H
 #define GUMBEL_CUDA_SCREEN_POLICY_H
 
+#include "gumbel/screen.h"
+
 #include "cuda/policy/cuda_policy.h"
 #include "maths/screen_bound.h"
 
@@ -47,17 +49,32 @@ typedef enum cuda_screen_case {
 static inline cuda_screen_case cuda_screen_case_of(const gumbel_problem *p)
 {
     const int is_plain = p->sampling.num_samples == 1 && !(p->features & GUMBEL_FEATURE_MASK);
+    const int nested = p->screen_format == GUMBEL_SCREEN_NIBBLES;
     if (p->features & GUMBEL_FEATURE_TRUNCATION)
-        return CUDA_SCREEN_TRUNCATED;
+        return nested ? CUDA_SCREEN_NESTED_TRUNCATED : CUDA_SCREEN_TRUNCATED;
+    if (nested)
+        return is_plain ? CUDA_SCREEN_NESTED : CUDA_SCREEN_NESTED_ANY;
     return is_plain ? CUDA_SCREEN_PLAIN : CUDA_SCREEN_ANY;
+}
+
+/* Whether a case truncates rows. */
+static inline int cuda_screen_truncates(cuda_screen_case kind)
+{
+    return kind == CUDA_SCREEN_TRUNCATED || kind == CUDA_SCREEN_NESTED_TRUNCATED;
+}
+
+/* The layout of screens of a gumbel_screen_format. */
+GUMBEL_INLINE gumbel_screen_layout cuda_screen_layout_of(int32_t format)
+{
+    return format == GUMBEL_SCREEN_NIBBLES ? GUMBEL_SCREEN_LAYOUT_NIBBLE_TILES
+                                           : GUMBEL_SCREEN_LAYOUT_TILES;
 }
 
 /* Draws of a call that the screen filters: one for each sample. A truncated row counts once, as all
  * its samples are drawn from one kept set. */
 static inline int64_t cuda_screen_draws(const gumbel_problem *p)
 {
-    return p->batch *
-           (cuda_screen_case_of(p) == CUDA_SCREEN_TRUNCATED ? 1 : p->sampling.num_samples);
+    return p->batch * (cuda_screen_truncates(cuda_screen_case_of(p)) ? 1 : p->sampling.num_samples);
 }
 
 /* Largest top_k or num_top of a truncated row: no more than the tiles of the first wave, less those

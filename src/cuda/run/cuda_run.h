@@ -21,7 +21,7 @@ typedef enum cuda_product_output {
 /* Workspace of a draw with a screen (screen_policy.h). */
 typedef struct cuda_screen_workspace {
     int8_t *planes;
-    gumbel_screen_hidden_error *hidden_errors;
+    gumbel_screen_hidden_error *hidden_errors, *coarse_errors;
     cuda_screen_state *state;
     cuda_screen_entry *entries;
     uint16_t *spread;         /* hidden state of each draw; NULL if rows have one */

@@ -136,6 +136,7 @@ void cuda_carve_screen(gumbel_cursor *cursor, const cuda_device *cuda, const gum
     (void)cuda;
     w->planes = gumbel_carve_array(cursor, (size_t)count_depth_tiles(p), width, CUDA_SCREEN_TILE);
     w->hidden_errors = gumbel_carve_array(cursor, width, 1, sizeof *w->hidden_errors);
+    w->coarse_errors = gumbel_carve_array(cursor, width, 1, sizeof *w->coarse_errors);
     w->state = gumbel_carve_array(cursor, 1, 1, sizeof *w->state);
     w->entries =
         gumbel_carve_array(cursor, groups, CUDA_SCREEN_GROUP_CANDIDATES_MAX, sizeof *w->entries);
@@ -165,10 +166,10 @@ static cuda_screen_params get_screen_params(const cuda_job *job, int width)
     const int64_t tokens = q->end_token - q->first_token;
     const int64_t draws = cuda_screen_draws(q);
     gumbel_screen_offsets offsets;
-    int known = gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, q->vocab, q->hidden_size,
-                                              &offsets);
+    const gumbel_screen_layout layout = cuda_screen_layout_of(q->screen_format);
+    int known = gumbel_screen_find_offsets_as(layout, q->vocab, q->hidden_size, &offsets);
     GUMBEL_ASSERT(known && tokens > 0 && draws <= CUDA_SCREEN_ROWS_MAX);
-    GUMBEL_ASSERT(w->planes && w->hidden_errors && w->state && w->entries);
+    GUMBEL_ASSERT(w->planes && w->hidden_errors && w->coarse_errors && w->state && w->entries);
     GUMBEL_ASSERT(w->spread || draws == q->batch);
     GUMBEL_ASSERT(q->soft_cap == 0.0f && q->scale >= 0.0f && !q->bias.data);
     (void)known;
@@ -184,11 +185,16 @@ static cuda_screen_params get_screen_params(const cuda_job *job, int width)
                             .gamma = CUDA_SCREEN_GAMMA(q->hidden_size),
                             .planes = w->planes,
                             .hidden_errors = w->hidden_errors,
+                            .coarse_errors = w->coarse_errors,
                             .state = w->state,
                             .entries = w->entries,
                             .spread_hidden = w->spread,
                             .maxima = w->block_maxima,
                             .exact = w->exact};
+    if (gumbel_screen_is_nested(layout)) {
+        s.low_nibbles = s.copy + CUDA_SCREEN_HIGH_BYTES(offsets.blocks, s.depths);
+        s.low_nibbles_norm = gumbel_screen_bound_low_nibbles(q->hidden_size);
+    }
     s.call.tiles = (int32_t)((tokens + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
     s.call.stages = cuda_screen_stages(s.width);
     GUMBEL_ASSERT(s.call.tiles <= offsets.blocks * GUMBEL_BLOCK / CUDA_SCREEN_TILE);
@@ -284,7 +290,7 @@ gumbel_status cuda_run_screen_truncated(const cuda_job *job)
     p->logits_out_stride = cuda_row_stride(q);
     p->problem.features = 0;
     p->problem.with_mass = 0;
-    GUMBEL_ASSERT(cuda_screen_case_of(q) == CUDA_SCREEN_TRUNCATED && s.maxima && workspace->logits);
+    GUMBEL_ASSERT(cuda_screen_truncates(cuda_screen_case_of(q)) && s.maxima && workspace->logits);
     /* Intervals are recorded in the array of logits, which only the full pass writes. */
     s.listed = (cuda_screen_interval *)workspace->logits;
     s.listed_stride = cuda_row_stride(q) / (int64_t)(sizeof *s.listed / sizeof *workspace->logits);

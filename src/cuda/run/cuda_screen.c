@@ -16,33 +16,40 @@
 /* Maximum seconds for the work queued on a stream and the verification. */
 #define TIMEOUT 60
 
+/* Arguments of the kernels for a screen of problem->screen_format. */
 static cuda_screen_build get_build_params(const gumbel_problem *p,
                                           gumbel_screen_certificate certificate, void *screen,
                                           gumbel_screen_offsets *offsets)
 {
     char *at = screen;
-    int known = gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, p->vocab, p->hidden_size,
-                                              offsets);
+    const gumbel_screen_layout layout = cuda_screen_layout_of(p->screen_format);
+    int known = gumbel_screen_find_offsets_as(layout, p->vocab, p->hidden_size, offsets);
     GUMBEL_ASSERT(known);
     (void)known;
-    return (cuda_screen_build){.weight = p->weight,
-                               .initial_header = {.magic = GUMBEL_SCREEN_MAGIC,
-                                                  .version = GUMBEL_SCREEN_VERSION,
-                                                  .layout = GUMBEL_SCREEN_LAYOUT_TILES,
-                                                  .rows = p->vocab,
-                                                  .columns = p->hidden_size,
-                                                  .dtype = (uint32_t)p->weight.dtype,
-                                                  .list_max = GUMBEL_SCREEN_LIST_MAX,
-                                                  .certificate = (uint32_t)certificate},
-                               .header = screen,
-                               .bounds = (void *)(at + offsets->bounds),
-                               .steps = (void *)(at + offsets->steps),
-                               .dither = (void *)(at + offsets->dither),
-                               .copy = (void *)(at + offsets->copy),
-                               .depths = (int32_t)(offsets->columns / CUDA_SCREEN_TILE)};
+    cuda_screen_build m = {.weight = p->weight,
+                           .initial_header = {.magic = GUMBEL_SCREEN_MAGIC,
+                                              .version = GUMBEL_SCREEN_VERSION,
+                                              .layout = (uint32_t)layout,
+                                              .rows = p->vocab,
+                                              .columns = p->hidden_size,
+                                              .dtype = (uint32_t)p->weight.dtype,
+                                              .list_max = GUMBEL_SCREEN_LIST_MAX,
+                                              .certificate = (uint32_t)certificate},
+                           .header = screen,
+                           .bounds = (void *)(at + offsets->bounds),
+                           .steps = (void *)(at + offsets->steps),
+                           .dither = (void *)(at + offsets->dither),
+                           .copy = (void *)(at + offsets->copy),
+                           .depths = (int32_t)(offsets->columns / CUDA_SCREEN_TILE)};
+    if (!gumbel_screen_is_nested(layout))
+        return m;
+    m.low_nibbles = m.copy + CUDA_SCREEN_HIGH_BYTES(offsets->blocks, m.depths);
+    m.squares = (void *)m.copy;
+    m.max_square = (void *)(m.squares + offsets->columns);
+    return m;
 }
 
-/* Queues launches that store the dither of all columns. */
+/* Queues launches that store the dither of all columns. The padding has none. */
 static gumbel_status store_dither(const cuda_job *job, const cuda_screen_build *m,
                                   const uint64_t *seed)
 {
@@ -53,12 +60,23 @@ static gumbel_status store_dither(const cuda_job *job, const cuda_screen_build *
         const int64_t count =
             remaining < CUDA_SCREEN_DITHER_COUNT ? remaining : CUDA_SCREEN_DITHER_COUNT;
         cuda_screen_dither d = {.to = m->dither + first, .count = (int32_t)count};
+        for (int64_t i = 0; i < count && m->low_nibbles; i++)
+            d.values[i] = (int32_t)GUMBEL_SCREEN_COLUMN_NONE;
         if (known > 0)
-            GUMBEL_FORWARD(gumbel_make_dither(GUMBEL_SCREEN_LAYOUT_TILES, seed, first,
-                                              known < count ? known : count, d.values, job->error));
+            GUMBEL_FORWARD(gumbel_make_dither((gumbel_screen_layout)m->initial_header.layout, seed,
+                                              first, known < count ? known : count, d.values,
+                                              job->error));
         GUMBEL_FORWARD(cuda_launch_in_context(job, job->cuda->screen_dither, shape, &d));
     }
     return GUMBEL_OK;
+}
+
+/* Queues the launches that set the scales of columns. */
+static gumbel_status choose_scales(const cuda_job *job, cuda_screen_build *m)
+{
+    const cuda_shape columns = {m->depths, CUDA_SCREEN_TILE, 0, 0};
+    GUMBEL_FORWARD(cuda_launch_in_context(job, job->cuda->screen_measure, columns, m));
+    return cuda_launch_in_context(job, job->cuda->screen_scale, columns, m);
 }
 
 gumbel_status cuda_prepare_screen(gumbel_device *device, const gumbel_problem *problem,
@@ -67,15 +85,14 @@ gumbel_status cuda_prepare_screen(gumbel_device *device, const gumbel_problem *p
 {
     const cuda_job job = {.cuda = (cuda_device *)device, .stream = problem->stream, .error = error};
     gumbel_screen_offsets offsets;
-    if (options->format != GUMBEL_SCREEN_BYTES)
-        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.format",
-                           "a CUDA device supports GUMBEL_SCREEN_BYTES alone");
     cuda_screen_build m = get_build_params(problem, (gumbel_screen_certificate)options->certificate,
                                            screen, &offsets);
     const cuda_shape one_warp = {1, 32, 0, 0};
     const cuda_shape blocks = {offsets.blocks, CUDA_SCREEN_MAKE_THREADS, CUDA_SCREEN_MAKE_BYTES, 0};
     GUMBEL_FORWARD(cuda_launch_in_context(&job, job.cuda->screen_begin, one_warp, &m));
     GUMBEL_FORWARD(store_dither(&job, &m, options->seed));
+    if (m.low_nibbles)
+        GUMBEL_FORWARD(choose_scales(&job, &m));
     GUMBEL_FORWARD(cuda_launch_in_context(&job, job.cuda->screen_make, blocks, &m));
     return cuda_launch_in_context(&job, job.cuda->screen_seal, one_warp, &m);
 }

@@ -128,7 +128,7 @@ static void compare_chains(const gpu_head *h, int64_t draws_min, int32_t samples
     head.hidden.rows = c.rows;
     gumbel_head plain = head;
     size_t bytes;
-    plain.screen = (gumbel_screen){NULL, 0};
+    plain.screen = (gumbel_screen){NULL, 0, 0};
     if (gumbel_workspace_size(gpu, &head, NULL, &how, &out, &bytes, &error) ||
         gumbel_workspace_size(gpu, &plain, NULL, &how, &out, &c.bytes, &error))
         die("%s: %s", error.field, error.message);

@@ -329,7 +329,7 @@ static double measure_roundings(int kind, int64_t columns, gumbel_dtype dtype)
     gumbel_sampling how = {.struct_size = sizeof how, .temperature = {temperature, GUMBEL_SAME}};
     outcome *out = outcome_make(batch, 1);
     screened_draw d = {0};
-    h.head.screen = (gumbel_screen){NULL, 0};
+    h.head.screen = (gumbel_screen){NULL, 0, 0};
     draw_rows_once(&h.head, &how, out, &d);
     for (int64_t b = 0; b < batch; b++) {
         double exact = 0, size = 0;

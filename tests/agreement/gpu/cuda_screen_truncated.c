@@ -187,7 +187,7 @@ static output_pair make_output_pair(const gumbel_head *head, const row_rules *ru
     outcome_widen(generated.screened, TOP, GUMBEL_PROCESSED);
     outcome_widen(generated.without, TOP, GUMBEL_PROCESSED);
     generated.out = gpu_output_make(generated.screened);
-    plain.screen = (gumbel_screen){NULL, 0};
+    plain.screen = (gumbel_screen){NULL, 0, 0};
     for (int edits = 0; edits < EDITS; edits++)
         for (int screened = 0; screened < 2; screened++) {
             truncated_call call = make_call(rules, 4, samples);
@@ -265,7 +265,7 @@ static int compare_draws(const gumbel_head *head, const truncated_call *call, ou
                          const char *what)
 {
     gumbel_head without = *head;
-    without.screen = (gumbel_screen){NULL, 0};
+    without.screen = (gumbel_screen){NULL, 0, 0};
     draw_call(&without, call, pair, pair->without);
     draw_call(head, call, pair, pair->screened);
     draws += pair->screened->batch * pair->screened->samples;
@@ -425,7 +425,7 @@ void screen_truncated_replays(void)
     truncated_call call = make_call(&rules, 0, 1);
     const gumbel_output out = select_outputs(&pair, &call);
     bind_rules(&call, &rules, EDIT_PENALTIES);
-    without.screen = (gumbel_screen){NULL, 0};
+    without.screen = (gumbel_screen){NULL, 0, 0};
     gpu_graph graph = gpu_graph_begin();
     if (gumbel_sample(gpu, graph.stream, &head, &call.how, &out, pair.workspace, pair.bytes,
                       &error))

@@ -60,7 +60,7 @@ static int compare_draws(const gumbel_head *head, const gumbel_sampling *samplin
     screened_draw plain = {0}, screened = {0};
     outcome *a = outcome_make(head->hidden.rows, 1), *b = outcome_make(head->hidden.rows, 1);
     int same = 1;
-    without.screen = (gumbel_screen){NULL, 0};
+    without.screen = (gumbel_screen){NULL, 0, 0};
     draw_rows_once(&without, sampling, a, &plain);
     draw_rows_once(head, sampling, b, &screened);
     for (int64_t row = 0; row < a->batch && same; row++) {
@@ -280,7 +280,7 @@ static void screen_replays(void)
     if (gumbel_workspace_size(gpu, &h.head, NULL, &how, &out, &bytes, &error))
         die("%s", error.message);
     void *workspace = gpu_hostile(bytes);
-    without.screen = (gumbel_screen){NULL, 0};
+    without.screen = (gumbel_screen){NULL, 0, 0};
     gpu_graph graph = gpu_graph_begin();
     if (gumbel_sample(gpu, graph.stream, &h.head, &how, &out, workspace, bytes, &error))
         die("%s", error.message);

@@ -58,6 +58,8 @@ template <class To, class From> static inline To bits_as(From from)
 static inline uint32_t __float_as_uint(float x) { return bits_as<uint32_t>(x); }
 static inline int __float_as_int(float x) { return bits_as<int>(x); }
 static inline float __uint_as_float(uint32_t bits) { return bits_as<float>(bits); }
+static inline long long __double_as_longlong(double x) { return bits_as<long long>(x); }
+static inline double __longlong_as_double(long long bits) { return bits_as<double>(bits); }
 
 /* Rounds towards zero: drops the bits that a float does not hold. */
 static inline float __uint2float_rz(uint32_t x)

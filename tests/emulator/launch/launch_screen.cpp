@@ -76,6 +76,12 @@ void split_body(const void *argument)
         return gumbel_split_rows({launch.params});
     case CUDA_SCREEN_TRUNCATED:
         return gumbel_split_rows_truncated({launch.params});
+    case CUDA_SCREEN_NESTED:
+        return gumbel_split_rows_nested({launch.params});
+    case CUDA_SCREEN_NESTED_ANY:
+        return gumbel_split_rows_nested_any({launch.params});
+    case CUDA_SCREEN_NESTED_TRUNCATED:
+        return gumbel_split_rows_nested_truncated({launch.params});
     default:
         return gumbel_split_rows_any({launch.params});
     }
@@ -110,7 +116,7 @@ void score_body(const void *argument)
 {
     const emulated_screen &launch = *(const emulated_screen *)argument;
     const bool half = launch.params.call.problem.weight.dtype == GUMBEL_FLOAT16;
-    if (cuda_screen_case_of(&launch.params.call.problem) == CUDA_SCREEN_TRUNCATED)
+    if (cuda_screen_truncates(cuda_screen_case_of(&launch.params.call.problem)))
         half ? gumbel_score_rows_f16_truncated({launch.params})
              : gumbel_score_rows_bf16_truncated({launch.params});
     else
@@ -212,7 +218,11 @@ void store_dither(const cuda_screen_build &build, uint64_t seed, uint64_t *rando
 {
     const int64_t columns = build.weight.cols, padded = CUDA_SCREEN_TILE * build.depths;
     std::vector<int32_t> dither((size_t)padded);
-    gumbel_screen_seed_dither(seed, 0, columns, dither.data());
+    if (build.low_nibbles) {
+        std::fill(dither.begin(), dither.end(), (int32_t)GUMBEL_SCREEN_COLUMN_NONE);
+        gumbel_screen_seed_columns(seed, 0, columns, (gumbel_screen_column *)dither.data());
+    } else
+        gumbel_screen_seed_dither(seed, 0, columns, dither.data());
     for (int64_t first = 0; first < padded; first += CUDA_SCREEN_DITHER_COUNT) {
         cuda_screen_dither d = {};
         d.to = build.dither + first;
@@ -229,6 +239,33 @@ int8_t &find_byte(const cuda_screen_build &build, int64_t row, int64_t column)
     const int in = (int)(column % CUDA_SCREEN_TILE), at = operand_row(row % CUDA_SCREEN_TILE);
     return build.copy[(tile * CUDA_SCREEN_TILE + at) * CUDA_SCREEN_TILE +
                       ((in / 16) ^ (at % 8)) * 16 + in % 16];
+}
+
+/* A weight's place in a copy of nibbles: its byte in either half, and the place in the byte. */
+struct nibble_place {
+    int8_t &high, &low;
+    int shift;
+};
+
+nibble_place find_nibbles(const cuda_screen_build &build, int64_t row, int64_t column)
+{
+    const int64_t tile = row / CUDA_SCREEN_TILE * build.depths + column / CUDA_SCREEN_TILE;
+    const int in = (int)(column % CUDA_SCREEN_TILE), at = operand_row(row % CUDA_SCREEN_TILE);
+    const int part = in % 16 / 4, word = in / 64 * 2 + in % 32 / 16;
+    const int64_t byte = (tile * CUDA_SCREEN_TILE + at) * 64 + 16 * part + 4 * word + in % 4;
+    return {build.copy[byte], build.low_nibbles[byte], in % 64 / 32 * 4};
+}
+
+/* Flips bits of a stored q: of its low nibble and, above, of its high one. */
+void flip_bits(const cuda_screen_build &build, int64_t row, int64_t column, int bits)
+{
+    if (!build.low_nibbles) {
+        find_byte(build, row, column) ^= (int8_t)bits;
+        return;
+    }
+    const nibble_place place = find_nibbles(build, row, column);
+    place.low ^= (int8_t)((bits & 15) << place.shift);
+    place.high ^= (int8_t)(bits >> 4 << place.shift);
 }
 
 /* The first row for which verification fails, or CUDA_SCREEN_HOLDS. */
@@ -256,8 +293,49 @@ bool shift_column(cuda_screen_build &build, int64_t column)
     return true;
 }
 
+/* Verification of row 0 fails if a bit of one of its integers is flipped, which moves it by two steps
+ * or more. */
+void verify_flips(cuda_screen_build &build, int64_t blocks, const uint64_t *random,
+                  const char *what)
+{
+    const int64_t column = build.weight.cols * 2 / 3;
+    uint64_t own = *random; /* so that no later problem changes */
+    for (int bit = 1; bit < 7 && std::isfinite(build.steps[0]); bit += 3) {
+        flip_bits(build, 0, column, 1 << bit);
+        if (find_fault_of(build, blocks, &own, what) != 0)
+            die("%s: verification passes with a flipped bit", what);
+        flip_bits(build, 0, column, 1 << bit);
+    }
+}
+
+/* Verification fails if N bounds the norms of q, but not those of 16 (n - 8). */
+void verify_high_nibbles(cuda_screen_build &build, int64_t blocks, uint64_t *random,
+                         const char *what)
+{
+    double fine = 0.0, coarse = 0.0;
+    for (int64_t row = 0; row < std::min<int64_t>(build.weight.rows, GUMBEL_BLOCK); row++) {
+        double fine_square = 0.0, coarse_square = 0.0;
+        for (int64_t i = 0; i < build.weight.cols; i++) {
+            const nibble_place place = find_nibbles(build, row, i);
+            const int high = ((place.high >> place.shift & 15) ^ 8) * 16 - 128;
+            const int q = high + (place.low >> place.shift & 15);
+            fine_square += q * q;
+            coarse_square += high * high;
+        }
+        fine = std::max(fine, sqrt(fine_square));
+        coarse = std::max(coarse, sqrt(coarse_square));
+    }
+    const float size = build.bounds->size;
+    if (size < coarse)
+        die("%s: the size is below the norm of the high nibbles", what);
+    build.bounds->size = (float)(0.999 * coarse);
+    if (fine < 0.998 * coarse && find_fault_of(build, blocks, random, what) >= GUMBEL_BLOCK)
+        die("%s: verification passes with too small a bound of high nibbles", what);
+    build.bounds->size = size;
+}
+
 /* Verification passes; unless all bytes are 0, it fails if a bound is halved, the dither of a
- * column changes by half a step, or is out of range. */
+ * column changes by half a step (of nibbles: by eight), or is out of range. */
 void verify_screen(cuda_screen_build &build, int64_t blocks, uint64_t *random, const char *what)
 {
     const auto find_fault = [&] { return find_fault_of(build, blocks, random, what); };
@@ -270,10 +348,13 @@ void verify_screen(cuda_screen_build &build, int64_t blocks, uint64_t *random, c
     build.bounds->size = size;
     int32_t &dither = build.dither[build.weight.cols - 1];
     const int32_t was = dither;
-    dither = was < 0 ? was + (1 << 23) : was - (1 << 23);
+    dither = build.low_nibbles ? was ^ INT32_MIN : was < 0 ? was + (1 << 23) : was - (1 << 23);
     if (size >= 1 && find_fault() >= GUMBEL_BLOCK)
         die("%s: verification passes with wrong dither", what);
     dither = was;
+    verify_flips(build, blocks, random, what);
+    if (build.low_nibbles)
+        return verify_high_nibbles(build, blocks, random, what);
     const int64_t column = build.weight.cols / 2, rows = build.weight.rows;
     if (size >= 1 && shift_column(build, column)) {
         uint64_t own = *random; /* so that a column without room changes no later problem */
@@ -294,17 +375,18 @@ namespace
 
 /* Arguments of the kernels that make a screen, in memory on the heap, which the caller frees. */
 cuda_screen_build make_build(const gumbel_tensor &weight, gumbel_screen_certificate certificate,
-                             int list_max, gumbel_screen_offsets *offsets, const char *what)
+                             gumbel_screen_format format, int list_max,
+                             gumbel_screen_offsets *offsets, const char *what)
 {
-    if (!gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, weight.rows, weight.cols,
-                                       offsets))
+    const gumbel_screen_layout layout = cuda_screen_layout_of(format);
+    if (!gumbel_screen_find_offsets_as(layout, weight.rows, weight.cols, offsets))
         die("%s: a screen does not support the weights", what);
     char *screen = (char *)poisoned_workspace(offsets->bytes);
     cuda_screen_build build = {};
     build.weight = weight;
     build.initial_header.magic = GUMBEL_SCREEN_MAGIC;
     build.initial_header.version = GUMBEL_SCREEN_VERSION;
-    build.initial_header.layout = GUMBEL_SCREEN_LAYOUT_TILES;
+    build.initial_header.layout = layout;
     build.initial_header.rows = weight.rows;
     build.initial_header.columns = weight.cols;
     build.initial_header.dtype = (uint32_t)weight.dtype;
@@ -316,7 +398,20 @@ cuda_screen_build make_build(const gumbel_tensor &weight, gumbel_screen_certific
     build.dither = (int32_t *)(screen + offsets->dither);
     build.copy = (int8_t *)(screen + offsets->copy);
     build.depths = (int32_t)(offsets->columns / CUDA_SCREEN_TILE);
+    if (format == GUMBEL_SCREEN_NIBBLES) {
+        build.low_nibbles = build.copy + CUDA_SCREEN_HIGH_BYTES(offsets->blocks, build.depths);
+        build.squares = (double *)build.copy;
+        build.max_square = (unsigned long long *)(build.squares + offsets->columns);
+    }
     return build;
+}
+
+/* Chooses the scales of columns. */
+void choose_scales(cuda_screen_build &build, uint64_t *random, const char *what)
+{
+    const cta_shape shape = {build.depths, 1, CUDA_SCREEN_TILE, 0, memories};
+    run_ctas(build_body<gumbel_measure_columns>, &build, shape, random, what);
+    run_ctas(build_body<gumbel_choose_scales>, &build, shape, random, what);
 }
 
 /* Quantizes the weights, behind dither that is already stored. */
@@ -330,12 +425,15 @@ void make_copy(cuda_screen_build &build, int64_t blocks, uint64_t *random, const
 } // namespace
 
 void *emulate_prepare_screen(const gumbel_tensor &weight, gumbel_screen_certificate certificate,
-                             uint64_t seed, int list_max, uint64_t *random, const char *what)
+                             uint64_t seed, int list_max, uint64_t *random, const char *what,
+                             gumbel_screen_format format)
 {
     gumbel_screen_offsets offsets;
-    cuda_screen_build build = make_build(weight, certificate, list_max, &offsets, what);
+    cuda_screen_build build = make_build(weight, certificate, format, list_max, &offsets, what);
     run_ctas(build_body<gumbel_begin_screen>, &build, one_warp, random, what);
     store_dither(build, seed, random, what);
+    if (build.low_nibbles)
+        choose_scales(build, random, what);
     make_copy(build, offsets.blocks, random, what);
     verify_screen(build, offsets.blocks, random, what);
     return build.header;
@@ -349,9 +447,9 @@ bool finds_norm_fault(uint64_t *random)
     for (int64_t i = 0; i < rows * columns; i++)
         dtype_store(weights.data(), GUMBEL_BFLOAT16, i, i % columns ? 0.498046875f : 126.0f);
     gumbel_screen_offsets offsets;
-    cuda_screen_build build =
-        make_build(tensor_of(weights.data(), GUMBEL_BFLOAT16, rows, columns, columns),
-                   GUMBEL_SCREEN_CERTAIN, GUMBEL_SCREEN_LIST_MAX, &offsets, what);
+    cuda_screen_build build = make_build(
+        tensor_of(weights.data(), GUMBEL_BFLOAT16, rows, columns, columns), GUMBEL_SCREEN_CERTAIN,
+        GUMBEL_SCREEN_BYTES, GUMBEL_SCREEN_LIST_MAX, &offsets, what);
     run_ctas(build_body<gumbel_begin_screen>, &build, one_warp, random, what);
     /* All bytes but the first column's are 0, and all errors small: the weights are -u. */
     std::fill_n(build.dither, columns, -(int32_t)(0.49 * (1 << 24)));
@@ -375,7 +473,8 @@ void split_rows(emulated_screen &launch, fenced_arrays &arrays, const cuda_param
     const char *screen = (const char *)q.screen;
     gumbel_screen_offsets offsets;
     cuda_screen_params &s = launch.params;
-    gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, q.vocab, q.hidden_size, &offsets);
+    const gumbel_screen_layout layout = cuda_screen_layout_of(q.screen_format);
+    gumbel_screen_find_offsets_as(layout, q.vocab, q.hidden_size, &offsets);
     s.draws = (int32_t)cuda_screen_draws(&q);
     while (cuda_screen_widths[launch.width_index] < 2 * s.draws)
         launch.width_index++;
@@ -386,11 +485,16 @@ void split_rows(emulated_screen &launch, fenced_arrays &arrays, const cuda_param
     s.dither = (const int32_t *)(screen + offsets.dither);
     s.copy = (const int8_t *)(screen + offsets.copy);
     s.depths = (int32_t)(offsets.columns / CUDA_SCREEN_TILE);
+    if (gumbel_screen_is_nested(layout)) {
+        s.low_nibbles = s.copy + CUDA_SCREEN_HIGH_BYTES(offsets.blocks, s.depths);
+        s.low_nibbles_norm = gumbel_screen_bound_low_nibbles(q.hidden_size);
+    }
     s.width = cuda_screen_widths[launch.width_index];
     s.gamma = CUDA_SCREEN_GAMMA(q.hidden_size);
     s.listed_stride = q.vocab;
     arrays.allocate(s.planes, (size_t)(s.depths * s.width * CUDA_SCREEN_TILE));
     arrays.allocate(s.hidden_errors, (size_t)s.width);
+    arrays.allocate(s.coarse_errors, (size_t)s.width);
     arrays.allocate(s.state, 1);
     arrays.allocate(s.entries, CUDA_SCREEN_GROUPS * CUDA_SCREEN_GROUP_CANDIDATES_MAX);
     if (s.draws > q.batch)
@@ -423,7 +527,7 @@ void find_candidates(emulated_screen &launch, fenced_arrays &arrays, const cuda_
     launch.what = what;
     /* The CTAs of truncated rows wait for each other with a limit, so they run at the same time. */
     const int draw_ctas = std::min(s.call.tiles, ctas);
-    const bool is_truncated = cuda_screen_case_of(&q) == CUDA_SCREEN_TRUNCATED;
+    const bool is_truncated = cuda_screen_truncates(cuda_screen_case_of(&q));
     run_ctas(draw_body, &launch,
              {draw_ctas, is_truncated ? draw_ctas : 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES,
               memories},
@@ -445,6 +549,7 @@ emulated_split emulate_split(const cuda_params &call, uint64_t *random, const ch
     split_rows(launch, arrays, call, random, what);
     for (int64_t row = 0; row < s.draws; row++) {
         split.hidden_error.push_back(s.hidden_errors[row]);
+        split.coarse_error.push_back(s.coarse_errors[row]);
         for (int column = 0; column < s.depths * CUDA_SCREEN_TILE; column++)
             for (int plane = 0; plane < 2; plane++) {
                 const int n = 2 * (int)row + plane, unit = column % CUDA_SCREEN_TILE / 16 ^ n % 8;

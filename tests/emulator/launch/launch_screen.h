@@ -15,7 +15,8 @@
 /* Prepares a screen of weights [V, D] on the heap, as cuda_prepare_screen() does, with dither from
  * `seed`. `list_max`: the most candidates of a list. */
 void *emulate_prepare_screen(const gumbel_tensor &weight, gumbel_screen_certificate certificate,
-                             uint64_t seed, int list_max, uint64_t *random, const char *what);
+                             uint64_t seed, int list_max, uint64_t *random, const char *what,
+                             gumbel_screen_format format = GUMBEL_SCREEN_BYTES);
 
 /* Whether verification finds that N + E does not bound the norm of w / s, in a screen whose N
  * bounds the norm of the bytes, and E that of the errors. */
@@ -43,10 +44,11 @@ struct emulated_screen {
     const char *what;
 };
 
-/* Splits the hidden states of `call`, whose screen is call.problem.screen. */
+/* Splits the hidden states of `call`, whose screen is call.problem.screen, of screen_format. */
 struct emulated_split {
-    std::vector<int8_t> planes[2];                        /* [B][128 * depths]: high, low */
-    std::vector<gumbel_screen_hidden_error> hidden_error; /* [B] */
+    std::vector<int8_t> planes[2];                                      /* [B][128 * depths]: high,
+                                                                         * low */
+    std::vector<gumbel_screen_hidden_error> hidden_error, coarse_error; /* [B] */
 };
 emulated_split emulate_split(const cuda_params &call, uint64_t *random, const char *what);
 

@@ -69,38 +69,25 @@ static void make_claimed_blocks(void *argument, int32_t thread)
         make_block(m, block);
 }
 
-/* Chooses the scale of a column, given the square of its norm and the largest one of a column: the
- * power of 2^(1/4) near the norm to the power 3/4. Errors of a column are proportional to its
- * scale, and the steps of rows to the largest scaled weight. In simulations of structured heads the
- * power 3/4 gave half the width of equal scales, and less than the powers 1/2 and 1. */
-static uint32_t choose_scale(double square, double max_square)
-{
-    uint32_t scale = GUMBEL_SCREEN_SCALES - 1;
-    double bound = max_square * 0x1.6a09e667f3bcdp-1; /* 2^(-1/2) */
-    for (; scale > 0 && square < bound; scale--)
-        bound *= 0x1.428a2f98d728bp-1; /* 2^(-2/3) */
-    return scale;
-}
-
-/* Sets the scales of the columns, by a sample of the rows that is the same on all devices. */
+/* Sets the scales of the columns, by a sample of the rows that is the same on all devices. The
+ * squares of the columns' norms are in the memory of the copy, which is written later. */
 static void choose_scales(const screen_maker *m, gumbel_screen_column *columns)
 {
     const gumbel_tensor *weight = &m->problem->weight;
-    int64_t step = weight->rows / CPU_SCREEN_ROWS_SAMPLED + 1;
-    double largest = 0.0;
-    for (int pass = 0; pass < 2; pass++)
-        for (int64_t i = 0; i < weight->cols; i++) {
-            double square = 0.0;
-            for (int64_t row = 0; row < weight->rows; row += step) {
-                double w = (double)cpu_widen_element(weight->data, weight->dtype,
-                                                     row * weight->stride + i);
-                square += isfinite(w) ? w * w : 0.0;
-            }
-            if (pass == 0)
-                largest = square > largest ? square : largest;
-            else
-                columns[i] |= choose_scale(square, largest);
+    const int64_t step = GUMBEL_SCREEN_SAMPLE_STEP(weight->rows);
+    double *squares = (double *)(void *)(m->screen + m->offsets.copy), largest = 0.0;
+    for (int64_t i = 0; i < weight->cols; i++) {
+        double square = 0.0;
+        for (int64_t row = 0; row < weight->rows; row += step) {
+            double w =
+                (double)cpu_widen_element(weight->data, weight->dtype, row * weight->stride + i);
+            square += isfinite(w) ? w * w : 0.0;
         }
+        squares[i] = square;
+        largest = square > largest ? square : largest;
+    }
+    for (int64_t i = 0; i < weight->cols; i++)
+        columns[i] |= gumbel_screen_choose_scale(squares[i], largest);
 }
 
 /* Writes the dither of the columns. The padding of the last columns has none. */

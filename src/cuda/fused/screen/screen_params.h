@@ -8,8 +8,8 @@
  *
  * A copy of nibbles is two such arrays: of high nibbles n - 8, as two's complements, and of low
  * nibbles m, so that the byte 16 (n - 8) + m is q. A tile is 8 KiB, not swizzled: [row of
- * wgmma][4 parts][4 words][4 bytes]. Byte i of word 2 p + r of part t is column 64 p + 16 r + 4 t + i
- * in its low half, and column 64 p + 32 + 16 r + 4 t + i in its high half: the words of a part are
+ * wgmma][4 parts][4 words][4 bytes]. Byte i of word 2 p + r of part t is column 64 p + 16 r + 4 t +
+ * i in its low half, and column 64 p + 32 + 16 r + 4 t + i in its high half: the words of a part are
  * those that a thread passes to wgmma in registers.
  */
 #ifndef GUMBEL_CUDA_SCREEN_PARAMS_H
@@ -26,11 +26,11 @@ typedef struct cuda_screen_params {
     const float *steps;
     const int32_t *dither; /* [128 * depths]; of nibbles: gumbel_screen_column words */
     const int8_t *copy;
-    const int8_t *low_nibbles;  /* NULL: a copy of bytes */
-    float low_nibbles_norm;     /* gumbel_screen_bound_low_nibbles() */
-    int32_t depths;             /* D / 128, rounded up */
-    int32_t width;  /* columns of the product */
-    int32_t draws;  /* cuda_screen_draws(); a "row" of the kernels is a draw */
+    const int8_t *low_nibbles; /* NULL: a copy of bytes */
+    float low_nibbles_norm;    /* gumbel_screen_bound_low_nibbles() */
+    int32_t depths;            /* D / 128, rounded up */
+    int32_t width;             /* columns of the product */
+    int32_t draws;             /* cuda_screen_draws(); a "row" of the kernels is a draw */
     double gamma;
     int8_t *planes; /* [depths][width][128], in the swizzle of the copy */
     gumbel_screen_hidden_error
@@ -66,9 +66,14 @@ typedef struct cuda_screen_build {
     gumbel_screen_header *header;
     gumbel_screen_block *bounds;
     float *steps;
-    int32_t *dither; /* [128 * depths] */
+    int32_t *dither; /* [128 * depths]; of nibbles: gumbel_screen_column words */
     int8_t *copy;
+    int8_t *low_nibbles; /* NULL: a copy of bytes */
     int32_t depths;
+    /* Of nibbles, in the memory of the copy until it is written: the squares of the norms of the
+     * columns' samples [128 * depths], and the bits of the largest one. */
+    double *squares;
+    unsigned long long *max_square;
     unsigned long long *fault; /* verification only: the first invalid row */
 } cuda_screen_build;
 
@@ -77,9 +82,13 @@ typedef struct cuda_screen_build {
 #define CUDA_SCREEN_DITHER_COUNT 960
 typedef struct cuda_screen_dither {
     int32_t *to;
-    int32_t values[CUDA_SCREEN_DITHER_COUNT]; /* 0 past the last column */
+    int32_t values[CUDA_SCREEN_DITHER_COUNT];
     int32_t count;
 } cuda_screen_dither;
+
+/* Bytes of the high nibbles; the low ones follow them. */
+#define CUDA_SCREEN_HIGH_BYTES(blocks, depths)                                                     \
+    ((int64_t)(blocks) * (depths) * (GUMBEL_BLOCK * CUDA_SCREEN_TILE / 2))
 
 /* Results of verification: a valid screen, or the screen of another head. */
 #define CUDA_SCREEN_HOLDS    (~0ull)

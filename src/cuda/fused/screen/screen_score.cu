@@ -37,19 +37,21 @@ template <class call> __device__ __forceinline__ void split_row(const call &s)
             own.clear();
         return;
     }
-    gumbel_screen_hidden_error hidden_error = {};
+    split_errors errors = {};
     if (threadIdx.x < kSplitThreads) {
         if (call::sampled && s.spread_hidden)
             own.copy_for_full_pass();
-        hidden_error = own.split_hidden();
+        errors = own.split_hidden();
     } else
         own.check_header();
     __syncthreads();
     if (threadIdx.x > 0)
         return;
     if (!shared.fits)
-        hidden_error.unit = __uint_as_float(0x7fc00000);
-    s.hidden_errors[row] = hidden_error;
+        errors.fine.unit = errors.coarse.unit = __uint_as_float(0x7fc00000);
+    s.hidden_errors[row] = errors.fine;
+    if (call::coarse)
+        s.coarse_errors[row] = errors.coarse;
 }
 
 } // namespace
@@ -64,9 +66,13 @@ template <class call> __device__ __forceinline__ void split_row(const call &s)
 KERNEL(, CUDA_SCREEN_PLAIN)
 KERNEL(_any, CUDA_SCREEN_ANY)
 KERNEL(_truncated, CUDA_SCREEN_TRUNCATED)
+KERNEL(_nested, CUDA_SCREEN_NESTED)
+KERNEL(_nested_any, CUDA_SCREEN_NESTED_ANY)
+KERNEL(_nested_truncated, CUDA_SCREEN_NESTED_TRUNCATED)
 #undef KERNEL
 
-/* The kernels of CUDA_SCREEN_ANY serve plain calls, too: no tile waits for their code. */
+/* Scoring reads no copy: these kernels serve both formats. Those of CUDA_SCREEN_ANY serve plain
+ * calls, too: no tile waits for their code. */
 #define KERNEL(dtype, half, kind)                                                                  \
     extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_SCORE_THREADS)                        \
         gumbel_score_rows_##dtype(const __grid_constant__ screen_call<kind> s)                     \

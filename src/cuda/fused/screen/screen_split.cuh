@@ -9,10 +9,9 @@
 #ifndef GUMBEL_CUDA_SCREEN_SPLIT_CUH
 #define GUMBEL_CUDA_SCREEN_SPLIT_CUH
 
-#include "gumbel/screen.h"
-
 #include "cuda/common/widen.cuh"
 #include "cuda/fused/screen/screen_case.cuh"
+#include "cuda/fused/screen/screen_law.cuh"
 
 namespace
 {
@@ -20,10 +19,6 @@ namespace
 /* One more warp checks whether the screen belongs to the head. */
 constexpr int kSplitThreads = CUDA_SCREEN_SPLIT_THREADS - 32, kSplitWarps = kSplitThreads / 32;
 static_assert(kSplitWarps == 16, "sum_over_cta() reduces over 16 warps");
-/* Factors that cover the rounding of sums and roots in float64, and of conversion to float32. */
-constexpr double kUp = 1.0 + 1e-9, kFloatUp = 1.0 + 0x1p-20;
-
-__device__ __forceinline__ float float_above(double x) { return (float)(x * kUp * kFloatUp); }
 
 /* The checksum (FNV-1a) of a screen's header. */
 __device__ __forceinline__ uint64_t checksum_of(const gumbel_screen_header &h)
@@ -41,46 +36,16 @@ __device__ __forceinline__ bool is_screen_of(const gumbel_screen_header &h, cons
 {
     const uint64_t check = checksum_of(h);
     return h.magic == GUMBEL_SCREEN_MAGIC && h.version == GUMBEL_SCREEN_VERSION &&
-           h.layout == GUMBEL_SCREEN_LAYOUT_TILES && h.rows == q.vocab &&
+           h.layout == (uint32_t)cuda_screen_layout_of(q.screen_format) && h.rows == q.vocab &&
            h.columns == q.hidden_size && h.dtype == (uint32_t)q.weight.dtype && h.list_max >= 1 &&
            h.list_max <= GUMBEL_SCREEN_LIST_MAX && h.check == check;
 }
 
-/* The bound entry A + deviation R of the sum of e_j h_j: for certain, or with the chance of
- * GUMBEL_SCREEN_DEVIATION if the screen's certificate permits that and the bound is smaller, which
- * holds for every set of outliers or for none. The outliers of a probable bound do not depend on
- * the screen's errors, and so not on the dither. */
-struct error_law {
-    float error; /* the screen's largest E */
-    bool certain;
-
-    __device__ __forceinline__ explicit error_law(const gumbel_screen_header &h)
-        : error(h.error), certain(h.certificate == GUMBEL_SCREEN_CERTAIN ||
-                                  !((double)h.error > GUMBEL_SCREEN_DEVIATION))
-    {
-    }
-    __device__ __forceinline__ double get_entry() const
-    {
-        return (double)(certain ? fminf(GUMBEL_SCREEN_ENTRY, error) : GUMBEL_SCREEN_ENTRY);
-    }
-    __device__ __forceinline__ double get_deviation() const
-    {
-        return certain ? (double)error : GUMBEL_SCREEN_DEVIATION;
-    }
-    __device__ __forceinline__ double bound_sum(double outlier_sum, double inlier_norm) const
-    {
-        return get_entry() * outlier_sum + get_deviation() * inlier_norm;
-    }
-    /* The limit of outliers for this norm of the others. */
-    __device__ __forceinline__ float find_limit(double inlier_norm) const
-    {
-        return get_deviation() > 0.0 ? (float)(2 * inlier_norm * get_entry() / get_deviation())
-                                     : INFINITY;
-    }
+/* Error terms of a hidden state: by products of the bytes q and, of a CUDA_SCREEN_NESTED call, by
+ * products of 16 (n - 8). */
+struct split_errors {
+    gumbel_screen_hidden_error fine, coarse;
 };
-
-/* Sums over a hidden state: squares, magnitudes, and products with the dither in its units. */
-enum { HIDDEN_SQUARE, HIDDEN_MAGNITUDE, HIDDEN_SHIFT, HIDDEN_SUMS };
 
 /* Partial sums of the CTA's warps, and whether the screen belongs to the head. */
 struct split_shared {
@@ -111,30 +76,32 @@ template <class call> class row_split
 
     /* Writes the planes of the row and returns its error terms; writes zeros if the row has no
      * finite split. By the other warps. */
-    __device__ __forceinline__ gumbel_screen_hidden_error split_hidden() const
+    __device__ __forceinline__ split_errors split_hidden() const
     {
         const float weight = s.header->weight;
-        gumbel_screen_hidden_error hidden_error = {__uint_as_float(0x7fc00000), 0, 0, 0, 0, 0, 0};
-        double sums[HIDDEN_SUMS] = {};
+        const gumbel_screen_hidden_error none = {__uint_as_float(0x7fc00000), 0, 0, 0, 0, 0, 0};
+        gumbel_screen_hidden_error fine = none;
+        double sums[kSums] = {};
         const uint32_t max_bits = measure_hidden(sums);
         const double norm = sqrt(sums[HIDDEN_SQUARE]) * kUp;
         if (max_bits >= 0x7f800000u || !(norm < GUMBEL_SCREEN_HIDDEN_MAX) ||
             !(norm * (double)weight < GUMBEL_SCREEN_LOGIT_MAX)) {
             clear();
-            return hidden_error;
+            return {none, none};
         }
-        hidden_error.unit = (float)((double)__uint_as_float(max_bits) / (256 * 127) * kFloatUp);
-        hidden_error.unit = fmaxf(hidden_error.unit, 0x1p-100f);
-        /* Also the rounding of w times the inverse of the step. */
-        hidden_error.rounding = (float)((s.gamma + 0x1p-22) * norm * kFloatUp);
-        const error_law law(*s.header);
-        hidden_error.dithered = float_above(bound_shift(sums, law, hidden_error.shift));
-        const double bound = split_best(law, law.find_limit(norm), hidden_error);
-        if (!law.certain) {
-            hidden_error.outlier_sum = hidden_error.inlier_norm = 0.0f;
-            hidden_error.dithered = float_above(bound + (double)hidden_error.dithered);
-        }
-        return hidden_error;
+        fine.unit = (float)((double)__uint_as_float(max_bits) / (256 * 127) * kFloatUp);
+        fine.unit = fmaxf(fine.unit, 0x1p-100f);
+        /* Also the rounding of w times the inverse of the step, and by scales of columns. */
+        fine.rounding = (float)((s.gamma + (call::nibbles ? 0x1p-20 : 0x1p-22)) * norm * kFloatUp);
+        const error_law<call::nibbles> law(*s.header, 0.0f);
+        double outliers[2] = {};
+        const float limit = law.find_limit(norm);
+        fine.residual = split_all(limit, (double)fine.unit, outliers);
+        const outlier_bound best = find_best(law, limit, outliers);
+        set_quantization(law, best, sums, fine);
+        if constexpr (call::coarse)
+            return {fine, find_coarse(fine, norm, sums, law.certain, best)};
+        return {fine, none};
     }
 
     /* Copies the row to spread_hidden, which the full pass reads. */
@@ -154,20 +121,44 @@ template <class call> class row_split
     }
 
   private:
+    static constexpr int kSums = call::coarse ? HIDDEN_SUMS : HIDDEN_SUM;
+
+    /* The terms of products of 16 (n - 8) with the same planes. If both laws are probable, the
+     * outliers of the fine law are the best ones of this law, whose bounds are 16 times as large. */
+    __device__ __forceinline__ gumbel_screen_hidden_error
+    find_coarse(const gumbel_screen_hidden_error &fine, double norm, const double (&sums)[kSums],
+                bool fine_is_certain, outlier_bound best) const
+    {
+        const error_law<call::nibbles, true> law(*s.header, s.low_nibbles_norm);
+        gumbel_screen_hidden_error coarse = fine;
+        best.bound *= law.scale;
+        if (fine_is_certain || law.certain) {
+            const float limit = law.find_limit(norm);
+            double outliers[2] = {};
+            sum_outliers(limit, outliers);
+            best = find_best(law, limit, outliers);
+        }
+        set_quantization(law, best, sums, coarse);
+        return coarse;
+    }
+
     /* Computes HIDDEN_SUMS, and returns the bits of the largest magnitude. */
-    __device__ __forceinline__ uint32_t measure_hidden(double (&sums)[HIDDEN_SUMS]) const
+    __device__ __forceinline__ uint32_t measure_hidden(double (&sums)[kSums]) const
     {
         uint32_t max_bits = 0;
         each([&](int vector, const float(&h)[8]) {
-            const uint4 *dither = (const uint4 *)s.dither + 2 * vector;
-            const uint4 a = __ldg(dither), b = __ldg(dither + 1);
-            const uint32_t d[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+            uint32_t words[8];
+            load_columns(vector, words);
 #pragma unroll
             for (int i = 0; i < 8; i++) {
                 max_bits = max(max_bits, __float_as_uint(fabsf(h[i])));
                 sums[HIDDEN_SQUARE] += (double)h[i] * (double)h[i];
                 sums[HIDDEN_MAGNITUDE] += (double)fabsf(h[i]);
-                sums[HIDDEN_SHIFT] += (double)(int32_t)d[i] * (double)h[i];
+                const int32_t d =
+                    call::nibbles ? gumbel_screen_column_dither(words[i]) : (int32_t)words[i];
+                sums[HIDDEN_SHIFT] += (double)d * (double)h[i];
+                if constexpr (call::coarse)
+                    sums[HIDDEN_SUM] += (double)h[i];
             }
         });
         max_bits = __reduce_max_sync(~0u, max_bits);
@@ -179,44 +170,29 @@ template <class call> class row_split
         return max_bits;
     }
 
-    /* Sets the shift. Returns the error terms that do not depend on outliers: the rounding of the
-     * shift in float64 and float32, and of its sums in bounds; for probable bounds also the mean of
-     * an error, and the rounding of w / s to the unit of the dither. */
-    static __device__ __forceinline__ double bound_shift(const double (&sums)[HIDDEN_SUMS],
-                                                         const error_law &law, float &shift)
+    /* The best of up to three limits of outliers, the first of which has these sums. */
+    template <class error_law>
+    __device__ __forceinline__ outlier_bound find_best(const error_law &law, float limit,
+                                                       double (&sums)[2]) const
     {
-        const double exact = sums[HIDDEN_SHIFT] * (double)GUMBEL_SCREEN_DITHER_UNIT;
-        const double mean = law.certain ? 0.0 : (double)GUMBEL_SCREEN_DITHER_UNIT;
-        shift = (float)exact;
-        return 0x1p-21 * fabs(exact) + (0x1p-36 + mean) * sums[HIDDEN_MAGNITUDE] +
-               (double)GUMBEL_SCREEN_WIDTH_MIN;
-    }
-
-    /* Writes the planes. Sets the residual, the outlier sum A and the inlier norm R of the limit
-     * with the least bound, and returns this bound. */
-    __device__ __forceinline__ double split_best(const error_law &law, float limit,
-                                                 gumbel_screen_hidden_error &hidden_error) const
-    {
-        double sums[2] = {};
-        hidden_error.residual = split_all(limit, (double)hidden_error.unit, sums);
-        double inlier_norm = sqrt(sums[1]) * kUp, best = law.bound_sum(sums[0], inlier_norm);
-        hidden_error.outlier_sum = float_above(sums[0]);
-        hidden_error.inlier_norm = float_above(inlier_norm);
+        outlier_bound last = bound_outliers(law, sums), best = last;
 #pragma unroll 1
-        for (int i = 0; i < 2 && law.find_limit(inlier_norm) != limit; i++) {
-            limit = law.find_limit(inlier_norm);
-            sums[0] = sums[1] = 0.0;
-            each([&](int, const float(&h)[8]) { split_outliers(h, limit, sums); });
-            sum_over_cta(sums);
-            inlier_norm = sqrt(sums[1]) * kUp;
-            const double bound = law.bound_sum(sums[0], inlier_norm);
-            if (bound < best) {
-                best = bound;
-                hidden_error.outlier_sum = float_above(sums[0]);
-                hidden_error.inlier_norm = float_above(inlier_norm);
-            }
+        for (int i = 0; i < 2 && law.find_limit(last.inlier_norm) != limit; i++) {
+            limit = law.find_limit(last.inlier_norm);
+            sum_outliers(limit, sums);
+            last = bound_outliers(law, sums);
+            if (last.bound < best.bound)
+                best = last;
         }
         return best;
+    }
+
+    /* Computes the sums of split_outliers(). */
+    __device__ __forceinline__ void sum_outliers(float limit, double (&sums)[2]) const
+    {
+        sums[0] = sums[1] = 0.0;
+        each([&](int, const float(&h)[8]) { split_outliers(h, limit, sums); });
+        sum_over_cta(sums);
     }
 
     /* Clears the columns past the last one, up to a whole tile. */
@@ -245,18 +221,36 @@ template <class call> class row_split
         return float_above(sqrt(sums[2]) + 0x1p-21 * unit * steps);
     }
 
+    /* Dither of eight columns, or gumbel_screen_column words of nibbles. */
+    __device__ __forceinline__ void load_columns(int vector, uint32_t (&words)[8]) const
+    {
+        const uint4 *dither = (const uint4 *)s.dither + 2 * vector;
+        const uint4 a = __ldg(dither), b = __ldg(dither + 1);
+        const uint32_t all[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            words[i] = all[i];
+    }
+
+    /* Calls f for eight elements at a time, which for nibbles are multiplied by the scales of their
+     * columns. */
     template <class F> __device__ __forceinline__ void each(F f) const
     {
         const uint4 *from = (const uint4 *)s.hidden_of(row);
         for (int v = threadIdx.x; v < vectors; v += kSplitThreads) {
             const uint4 raw = from[v];
             const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+            uint32_t columns[8];
             float h[8];
+            if (call::nibbles)
+                load_columns(v, columns);
 #pragma unroll
             for (int i = 0; i < 8; i++) {
                 const uint32_t bits = i % 2 ? words[i / 2] >> 16 : words[i / 2] & 0xffff;
                 h[i] = s.call.problem.hidden.dtype == GUMBEL_FLOAT16 ? widen_f16(bits)
                                                                      : widen_bf16(bits);
+                if (call::nibbles)
+                    h[i] *= gumbel_screen_compute_scale(gumbel_screen_column_scale(columns[i]));
             }
             f(v, h);
         }
