@@ -90,7 +90,7 @@ bool has_quantization_of_cpu(const screened_head &s, gumbel_screen_hidden_error 
      * 64 at most. */
     const double slack = flat ? 0x1p-21 : b == HIDDEN_HEAVY ? 0.2 : 0.02;
     const double above = columns < 64 ? 1.0 : is_coarse && (certain || columns < 65) ? 0.4 : slack;
-    const double below = columns < 65 ? 0x1p-18 : above;
+    const double below = columns < 65 ? 1e-3 : above;
     const gumbel_screen_block block = {s.header().error, 0.0f};
     double magnitude = 0.0;
     for (float x : load_hidden(s, b))
