@@ -30,13 +30,17 @@
  * Formats. Both take the same memory, and give the same tokens.
  *
  *   GUMBEL_SCREEN_BYTES      the default: draws read one byte for each weight
- *   GUMBEL_SCREEN_NIBBLES    CPU only: the upper and the lower four bits of each byte are stored
- *                            apart. A draw without truncation reads the upper bits of all weights,
- *                            a quarter of the bytes of a bfloat16 head. Their bounds are 16 times
+ *   GUMBEL_SCREEN_NIBBLES    the upper and the lower four bits of each byte are stored apart. A
+ *                            draw without truncation reads the upper bits of all weights, a
+ *                            quarter of the bytes of a bfloat16 head. Their bounds are 16 times
  *                            wider; for tokens that may win by these it reads the lower bits, too.
- *                            Draws with truncation, with certain bounds, or of more than D / 32
- *                            rows and samples read all bits, and need up to 40% more time than with
- *                            bytes.
+ *                            On a CPU, draws with truncation, with certain bounds, or of more than
+ *                            D / 32 rows and samples read all bits, and need up to 40% more time
+ *                            than with bytes. On CUDA, draws with truncation, a mask or several
+ *                            samples read all bits.
+ *
+ * gumbel_screen.format repeats the format for CUDA, whose host does not read the screen. If it is
+ * not that of the screen, CUDA calls take the full pass.
  *
  * Example: make a screen once, then draw with it.
  *
@@ -131,7 +135,7 @@ typedef enum gumbel_screen_format {
 typedef struct gumbel_screen_options {
     size_t struct_size;
     int32_t certificate; /* a gumbel_screen_certificate */
-    int32_t format;      /* a gumbel_screen_format; on CUDA GUMBEL_SCREEN_BYTES */
+    int32_t format;      /* a gumbel_screen_format; on CUDA also gumbel_screen.format */
     /* The seed of the dither, for tests and reproducible files; NULL: dither from the operating
      * system's entropy. */
     const uint64_t *seed;
@@ -153,15 +157,15 @@ GUMBEL_CALL gumbel_screen_size(const gumbel_device *device, const gumbel_tensor 
  *             system
  *  screen     memory of the caller, at least gumbel_screen_size() bytes, aligned to
  *             GUMBEL_WORKSPACE_ALIGNMENT; gumbel_screen_size() bytes are written. They hold no
- *             pointer: they may be copied, and are valid for any device of the same kind.
+ *             pointer: they may be copied, and are valid for any device of the same kind. On CUDA
+ *             its `format` must be that of the options; on a CPU it is not used.
  *  stream     as in every call that computes; NULL on a CPU. On CUDA the call may be captured: each
  *             replay makes the screen of the current weights, with the dither of the capture.
  *  threads    re-entrant; the device's threads share the work
- *  repeats    With a seed the bytes are the same for every ISA and thread count. Steps, dither and
- *             quantized weights of GUMBEL_SCREEN_BYTES are the same on CUDA.
- *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT; GUMBEL_ERROR_UNSUPPORTED, also if the device does
- *             not support the format; GUMBEL_ERROR_DEVICE if the operating system has no entropy.
- *                                                                                      since 0.2 */
+ *  repeats    With a seed the bytes are the same for every ISA and thread count. Steps, dither,
+ *             scales of columns and quantized weights are the same on CUDA.
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED; GUMBEL_ERROR_DEVICE if
+ *             the operating system has no entropy.                                     since 0.2 */
 GUMBEL_CALL gumbel_screen_prepare(gumbel_device *device, void *stream, const gumbel_tensor *weight,
                                   const gumbel_screen_options *options, const gumbel_screen *screen,
                                   gumbel_error *error);

@@ -28,6 +28,22 @@ static void refused(gumbel_device *device, const gumbel_head *head, const char *
     outcome_free(out);
 }
 
+/* Two heads draw the same tokens. On a CPU the screen's header has the format, whatever the field
+ * says. */
+static void draws_as(gumbel_device *device, const gumbel_head *head, const gumbel_head *other)
+{
+    float temperature = 1.0f;
+    gumbel_sampling how = {.struct_size = sizeof how, .temperature = {&temperature, GUMBEL_SAME}};
+    outcome *out = plain_outcome(head->hidden.rows, 1),
+            *again = plain_outcome(head->hidden.rows, 1);
+    assert_int_equal(draw(device, head, &how, out), GUMBEL_OK);
+    assert_int_equal(draw(device, other, &how, again), GUMBEL_OK);
+    assert_memory_equal(out->tokens, again->tokens,
+                        (size_t)head->hidden.rows * sizeof *out->tokens);
+    outcome_free(out);
+    outcome_free(again);
+}
+
 static void screens_are_checked(void **state)
 {
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 300, 64, 2, 8);
@@ -47,6 +63,16 @@ static void screens_are_checked(void **state)
     refused(*state, &other, "head.screen.data");
     other.screen = (gumbel_screen){screen.data, screen.bytes - 1, 0};
     refused(*state, &other, "head.screen.bytes");
+    for (int32_t format = -1; format <= GUMBEL_SCREEN_NIBBLES + 1; format++) {
+        other.screen = screen;
+        other.screen.format = format;
+        if (format < GUMBEL_SCREEN_BYTES || format > GUMBEL_SCREEN_NIBBLES)
+            refused(*state, &other, "head.screen.format");
+        else
+            draws_as(*state, &head, &other);
+        other.screen.data = NULL; /* no screen: the format is not read */
+        draws_as(*state, &head, &other);
+    }
     for (size_t i = 0; i < sizeof *header; i++) {
         ((unsigned char *)screen.data)[i] ^= 4;
         refused(*state, &head, "head.screen");
@@ -88,7 +114,7 @@ static void sizes_are_checked(void **state)
     assert_int_equal(gumbel_screen_size(*state, &weight, &bytes, &error), GUMBEL_OK);
     assert_true(bytes <= sizeof room);
     const gumbel_screen screen = {room, bytes, 0}, small = {room, bytes - 1, 0},
-                        odd = {room + 4, bytes, 0};
+                        odd = {room + 4, bytes, 0}, unknown = {room, bytes, 2};
     assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, NULL, NULL, &error),
                      GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "screen");
@@ -98,6 +124,12 @@ static void sizes_are_checked(void **state)
     assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, NULL, &odd, &error),
                      GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "screen.data");
+    assert_int_equal(gumbel_screen_prepare(*state, NULL, &weight, NULL, &unknown, &error),
+                     GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "screen.format");
+    assert_int_equal(gumbel_screen_verify(*state, NULL, &weight, &unknown, &error),
+                     GUMBEL_ERROR_ARGUMENT);
+    assert_string_equal(error.field, "screen.format");
     assert_int_equal(gumbel_screen_prepare(*state, room, &weight, NULL, &screen, &error),
                      GUMBEL_ERROR_ARGUMENT);
     assert_string_equal(error.field, "stream");
