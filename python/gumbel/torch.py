@@ -22,9 +22,9 @@ path, last_row, position, finished, status, and logprobs if requested.
 
 Lists of tokens are passed as two or three tensors: offsets int64 [B + 1], ids int32, and values
 float32 for biases. A history is three tensors: prompt and output int32 [slots, ceil(V / 32)],
-counts int16 or int32 [slots, V]. `screen` of sample() and verify() is gumbel.Screen(weight).bytes;
-screens and the rules "rejection" and "block" are unstable: they may change in a minor release; see
-docs/compatibility.md. Requires torch 2.9 or later.
+counts int16 or int32 [slots, V]. `screen` of sample() and verify() is gumbel.Screen(weight).bytes,
+and `screen_format` its format; screens and the rules "rejection" and "block" are unstable: they may
+change in a minor release; see docs/compatibility.md. Requires torch 2.9 or later.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ from ._inputs.arguments import TokenTensors  # noqa: E402
 from ._inputs.history import History  # noqa: E402
 
 _HEAD = "Tensor hidden, Tensor weight"
+_SCREEN = 'Tensor? screen=None, str screen_format="bytes"'
 _LOGITS = "Tensor logits"
 _SCALED = "float scale=1.0, float softcap=0.0, SymInt? vocab_size=None"
 _ROWS = """Tensor? temperature=None, Tensor? top_k=None, Tensor? top_p=None, Tensor? min_p=None,
@@ -177,9 +178,9 @@ def _count_samples(tokens: torch.Tensor) -> Any:
 
 
 def _use_screen(weight: Any, arguments: dict[str, Any]) -> Weights:
-    """The weights of a head, or the Screen of the argument `screen`, which is removed."""
-    screen = arguments.pop("screen", None)
-    return weight if screen is None else Screen.of_bytes(weight, screen)
+    """The weights of a head, or the Screen of the screen's arguments, which are removed."""
+    screen, form = arguments.pop("screen", None), arguments.pop("screen_format", "bytes")
+    return weight if screen is None else Screen.of_bytes(weight, screen, format=form)
 
 
 def _run_sample(hidden: Any, weight: Any, **arguments: Any) -> list[torch.Tensor]:
@@ -208,7 +209,7 @@ _SCORED = f"""{_SCALED}, {_ROWS}, str? logprobs="processed", int top_logprobs=0,
     bool kept=False) -> Tensor[]"""
 
 _define_operator(
-    f"sample({_HEAD}, *, Tensor? screen=None, Tensor? bias=None, {_SAMPLED}",
+    f"sample({_HEAD}, *, {_SCREEN}, Tensor? bias=None, {_SAMPLED}",
     _run_sample,
     lambda hidden, weight, num_samples=1, **rest: _fake_draw(hidden, num_samples, **rest),
     draws=True,
@@ -331,7 +332,7 @@ def _fake_verify(
 
 _VERIFIED = f'{_SCALED}, {_ROWS}, str? logprobs="processed") -> Tensor[]'
 _define_operator(
-    f"verify({_HEAD}, {_DRAFT}, Tensor? screen=None, Tensor? bias=None, {_VERIFIED}",
+    f"verify({_HEAD}, {_DRAFT}, {_SCREEN}, Tensor? bias=None, {_VERIFIED}",
     _run_verify,
     lambda hidden, weight, tokens, **rest: _fake_verify(hidden, tokens, **rest),
     draws=True,

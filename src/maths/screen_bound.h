@@ -9,8 +9,8 @@
  * w = s (q - u_j + e): q is the stored integer, in -127..127, u_j is the dither, and e is the
  * quantization error in steps.
  *
- * Layouts of nibbles divide the byte q + 128, in 0..255, into 16 n + m. All high nibbles n are stored
- * before all low nibbles m. The dither covers 16 steps, so that the high nibbles alone are a coarse
+ * Layouts of nibbles divide the byte q + 128, in 0..255, into 16 n + m. All high nibbles n precede
+ * all low nibbles m. The dither covers 16 steps, so that the high nibbles alone are a coarse
  * copy with the same law at 16 times the step: w = s (16 (n - 8) + 7.5 - u_j + e'), |e'| <= 8. The
  * weights of a column are divided by its scale first, and hidden states are multiplied by it.
  */
@@ -149,7 +149,7 @@ typedef uint32_t gumbel_screen_column;
 extern const float gumbel_screen_scales[GUMBEL_SCREEN_SCALES];
 extern const float gumbel_screen_inverse_scales[GUMBEL_SCREEN_SCALES];
 
-/* The same numbers, without a table. */
+/* These numbers without a table. */
 GUMBEL_INLINE float gumbel_screen_compute_scale(int index)
 {
     float even = index & 2 ? GUMBEL_SCREEN_ROOT_2 : 1.0f;

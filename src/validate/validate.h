@@ -44,7 +44,7 @@ gumbel_status gumbel_check_host_sampling(const gumbel_problem *problem, gumbel_e
 gumbel_status gumbel_read_screen_options(gumbel_screen_options *into,
                                          const gumbel_screen_options *options, gumbel_error *error);
 
-/* Checks that a screen's memory is not NULL, is aligned, and has at least `required` bytes, and that
+/* Checks that a screen's memory is not NULL, is aligned and has at least `required` bytes, and that
  * its format exists. The strings are the names of the fields, such as "head.screen.data". */
 gumbel_status gumbel_check_screen(const gumbel_screen *screen, size_t required, const char *data,
                                   const char *bytes, const char *format, gumbel_error *error);

@@ -29,7 +29,7 @@ static void refused(gumbel_device *device, const gumbel_head *head, const char *
 }
 
 /* Two heads draw the same tokens. On a CPU the screen's header has the format, whatever the field
- * says. */
+ * states. */
 static void draws_as(gumbel_device *device, const gumbel_head *head, const gumbel_head *other)
 {
     float temperature = 1.0f;

@@ -229,6 +229,25 @@ static void constants_give_the_chance(void **state)
 }
 
 /* Two screens without a seed have different dither, and both hold; a seed gives the same bytes. */
+/* Scales without a table are those of the table; both layouts of tiles have the same offsets. */
+static void layouts_agree(void **state)
+{
+    const gumbel_screen_layout bytes = GUMBEL_SCREEN_LAYOUT_TILES;
+    const gumbel_screen_layout nibbles = GUMBEL_SCREEN_LAYOUT_NIBBLE_TILES;
+    (void)state;
+    for (int i = 0; i < GUMBEL_SCREEN_SCALES; i++) {
+        assert_true(gumbel_screen_compute_scale(i) == gumbel_screen_scales[i]);
+        assert_true(gumbel_screen_compute_inverse_scale(i) == gumbel_screen_inverse_scales[i]);
+    }
+    for (int64_t rows = 1; rows < 1000; rows += 61)
+        for (int64_t columns = 1; columns < 700; columns += 53) {
+            gumbel_screen_offsets a, b;
+            assert_true(gumbel_screen_find_offsets_as(bytes, rows, columns, &a));
+            assert_true(gumbel_screen_find_offsets_as(nibbles, rows, columns, &b));
+            assert_memory_equal(&a, &b, sizeof a);
+        }
+}
+
 static void check_seeds(gumbel_device *device)
 {
     static const uint64_t seeds[2] = {7, 8};
@@ -284,6 +303,7 @@ int main(void)
         cmocka_unit_test(errors_are_uniform_and_independent),
         cmocka_unit_test(width_is_used_as_predicted),
         cmocka_unit_test(constants_give_the_chance),
+        cmocka_unit_test(layouts_agree),
         cmocka_unit_test(seeds_repeat_and_entropy_does_not),
     };
     return cmocka_run_group_tests_name("screen_dither", tests, open_any, close_any);

@@ -42,8 +42,8 @@ class Screen:
     seed         of the dither, the random offsets behind which weights are rounded; in [0, 2^64).
                  None (default): dither from the operating system, new at each update(). With a
                  seed the bytes are the same for every isa and threads.
-    format       "bytes" (default), or "nibbles", on the CPU alone: plain draws of few rows read
-                 the upper half of each byte first, which takes about half the time.
+    format       "bytes" (default), or "nibbles": plain draws of few rows read the upper half of
+                 each byte first, which takes about half the time on a CPU.
     isa, threads as in sample()
 
     Keep the bytes secret from those who choose prompts, adapters or hidden states: whoever knows
@@ -71,7 +71,7 @@ class Screen:
 
     certificate: str  #: the kind of certificate that update() makes
     seed: Optional[int]  #: the seed of the dither that update() makes
-    format: str  #: the format that update() makes
+    format: str  #: the format that update() makes, and that draws on a GPU expect
 
     def __init__(
         self,
@@ -149,8 +149,10 @@ class Screen:
     ) -> Screen:
         """A Screen of `weight` that uses `screen`, the `bytes` of another one, without a copy.
 
-        certificate, seed, format
-                     as in Screen(), for update(); draws use those of the bytes
+        certificate, seed
+                     as in Screen(), for update(); draws use the certificate of the bytes
+        format       as in Screen(). On a GPU it must be that of the bytes: with another one, draws
+                     do not use them. On a CPU it is for update().
 
         Raises ValueError if the size is wrong, and TypeError if the dtype or device is wrong. Call
         verify() to check that the bytes match the weights.

@@ -37,6 +37,14 @@ def test_operators_take_the_bytes_of_a_screen():
             found = call(hidden, weight, *more, screen=screen, **given)
             assert all(torch.equal(a, b) for a, b in zip(found, wanted))
     plain = {"seed": torch.tensor(7), "logprobs": None}
+    nibbles = gumbel.Screen(weight, format="nibbles")
+    given = {"screen": nibbles.bytes, "screen_format": nibbles.format, **plain}
+    for found, wanted in zip(
+        ops.sample(hidden, weight, **given), ops.sample(hidden, weight, **plain)
+    ):
+        assert torch.equal(found, wanted)
+    with pytest.raises(ValueError, match="format"):
+        ops.sample(hidden, weight, **{**given, "screen_format": "bits"})
     given = {"screen": screen, **plain}
     torch.library.opcheck(ops.sample.default, (hidden, weight), given)
     compiled = torch.compile(

@@ -15,13 +15,42 @@ static gumbel_error error;
 
 /* -------------------------------------------------------------------------- certificates ---- */
 
-/* Reads one element of the quantized copy, in the layout that screen_params.h documents. */
-static int8_t read_copy_byte(const int8_t *copy, int64_t depths, int64_t row, int64_t column)
+static int has_nibbles(const char *screen)
 {
+    return ((const gumbel_screen_header *)(const void *)screen)->layout ==
+           GUMBEL_SCREEN_LAYOUT_NIBBLE_TILES;
+}
+
+/* Reads one integer of the quantized copy, in the layouts that screen_params.h documents. */
+static int read_quantized(const char *screen, const gumbel_screen_offsets *offsets, int64_t row,
+                          int64_t column)
+{
+    const int8_t *copy = (const int8_t *)screen + offsets->copy;
     int64_t in = row % 128, half = in / 64, warp = in % 64 / 16, g = in % 16 / 2, f = in % 2;
     int64_t at = 64 * half + 16 * warp + 8 * f + g;
+    int64_t tile = row / 128 * (offsets->columns / 128) + column / 128;
     int64_t unit = (column % 128 / 16) ^ (at % 8);
-    return copy[((row / 128 * depths + column / 128) * 128 + at) * 128 + unit * 16 + column % 16];
+    if (!has_nibbles(screen))
+        return copy[(tile * 128 + at) * 128 + unit * 16 + column % 16];
+    const int8_t *low_copy = copy + offsets->blocks * 32 * offsets->columns;
+    int64_t part = column % 16 / 4, word = column % 128 / 64 * 2 + column % 32 / 16;
+    int64_t byte = (tile * 128 + at) * 64 + part * 16 + word * 4 + column % 4;
+    int shift = column % 64 < 32 ? 0 : 4;
+    int high = (copy[byte] >> shift & 15) ^ 8, low = low_copy[byte] >> shift & 15;
+    return 16 * (high - 8) + low;
+}
+
+/* The dither of a column, and one divided by its scale. */
+static double read_dither(const char *screen, int32_t word)
+{
+    int32_t units = has_nibbles(screen) ? gumbel_screen_column_dither((uint32_t)word) : word;
+    return (double)units * (double)GUMBEL_SCREEN_DITHER_UNIT;
+}
+static float read_inverse_scale(const char *screen, int32_t word)
+{
+    return has_nibbles(screen)
+               ? gumbel_screen_inverse_scales[gumbel_screen_column_scale((uint32_t)word)]
+               : 1.0f;
 }
 
 static int is_finite_row(const generated_head *generated, int64_t row)
@@ -42,29 +71,29 @@ static void check_row(const generated_head *generated, const char *screen,
     const int64_t columns = generated->weight.cols;
     const int32_t *dither = (const int32_t *)(const void *)(screen + offsets->dither);
     double step = (double)((const float *)(const void *)(screen + offsets->steps))[row];
-    double error_sum = 0, size = 0, weight = 0, largest = 0;
+    double error_sum = 0, size = 0, coarse = 0, weight = 0, largest = 0;
     if (!is_finite_row(generated, row)) {
         int bytes = 0;
         for (int64_t i = 0; i < columns; i++)
-            bytes |= read_copy_byte((const int8_t *)screen + offsets->copy, offsets->columns / 128,
-                                    row, i);
+            bytes |= read_quantized(screen, offsets, row, i);
         CHECK(isnan(step) && bytes == 0, "row %lld is not finite: step %g, bytes %d",
               (long long)row, step, bytes);
         return;
     }
     for (int64_t i = 0; i < columns; i++) {
-        double w =
-            (double)dtype_load(generated->weight.data, generated->weight.dtype, row * columns + i);
-        double q =
-            read_copy_byte((const int8_t *)screen + offsets->copy, offsets->columns / 128, row, i);
-        double off = w / step - (q - (double)dither[i] * (double)GUMBEL_SCREEN_DITHER_UNIT);
+        float scaled =
+            dtype_load(generated->weight.data, generated->weight.dtype, row * columns + i) *
+            read_inverse_scale(screen, dither[i]);
+        int q = read_quantized(screen, offsets, row, i), high = q & ~15;
+        double w = (double)scaled, off = w / step - (q - read_dither(screen, dither[i]));
         error_sum += off * off;
         size += q * q;
+        coarse += has_nibbles(screen) ? high * high : 0;
         weight += w * w;
         largest = fmax(largest, fabs(off));
     }
     CHECK(largest <= (double)GUMBEL_SCREEN_ENTRY && sqrt(error_sum) <= (double)block->error &&
-              sqrt(size) <= (double)block->size && block->error <= header->error &&
+              sqrt(fmax(size, coarse)) <= (double)block->size && block->error <= header->error &&
               sqrt(weight) <= step * ((double)block->size + (double)block->error) &&
               sqrt(weight) <= (double)header->weight,
           "%s, row %lld: an entry is %g off, all %g of %g, size %g of %g, weight %g of %g",
@@ -73,11 +102,30 @@ static void check_row(const generated_head *generated, const char *screen,
           (double)header->weight);
 }
 
-/* A CPU's screen of the same seed has the same steps, dither and bytes. */
+/* Reads one integer of a CPU's screen of the same format. */
+static int read_quantized_of_cpu(const unsigned char *copy, const gumbel_screen_offsets *at,
+                                 int nested, int64_t row, int64_t i)
+{
+    const int64_t columns = at->columns;
+    if (!nested)
+        return copy[row / 16 * 16 * columns + row % 16 * 4 + i / 64 * 1024 + i % 64 / 4 * 64 +
+                    i % 4] -
+               128;
+    int64_t group = row / 64 * 32 * columns + row % 4 * 8 * columns + row % 64 / 16 * 2 * columns;
+    int64_t line = row % 16 / 4, of_low = at->blocks * 32 * columns + group;
+    int shift = i % 32 < 16 ? 0 : 4;
+    int high = copy[group + i / 32 * 64 + line * 16 + i % 16] >> shift & 15;
+    int low = copy[of_low + line * (columns / 2) + i / 32 * 16 + i % 16] >> shift & 15;
+    return 16 * high + low - 128;
+}
+
+/* A CPU's screen of the same seed has the same steps, dither, scales and integers. */
 static void check_bytes_of_cpu(const generated_head *generated, const char *screen,
                                const gumbel_screen_offsets *offsets)
 {
-    gumbel_screen other = make_screen(cpu, &generated->weight);
+    const int nested = has_nibbles(screen);
+    gumbel_screen other = make_screen_as(cpu, &generated->weight, GUMBEL_SCREEN_PROBABLE,
+                                         nested ? GUMBEL_SCREEN_NIBBLES : GUMBEL_SCREEN_BYTES);
     const unsigned char *base = other.data;
     gumbel_screen_offsets at;
     int64_t differing = 0, columns = generated->weight.cols;
@@ -85,42 +133,12 @@ static void check_bytes_of_cpu(const generated_head *generated, const char *scre
     CHECK(memcmp(base + at.dither, screen + offsets->dither, (size_t)columns * 4) == 0, "dither");
     CHECK(memcmp(base + at.steps, screen + offsets->steps, (size_t)generated->weight.rows * 4) == 0,
           "steps");
-    for (int64_t row = 0; row < generated->weight.rows; row++) {
-        const unsigned char *tiles = base + at.copy + row / 16 * 16 * at.columns + row % 16 * 4;
+    for (int64_t row = 0; row < generated->weight.rows; row++)
         for (int64_t i = 0; i < columns; i++)
-            differing +=
-                read_copy_byte((const int8_t *)screen + offsets->copy, offsets->columns / 128, row,
-                               i) != tiles[i / 64 * 1024 + i % 64 / 4 * 64 + i % 4] - 128;
-    }
+            differing += read_quantized(screen, offsets, row, i) !=
+                         read_quantized_of_cpu(base + at.copy, &at, nested, row, i);
     CHECK(differing == 0, "%lld bytes are not those of a CPU", (long long)differing);
     free(other.data);
-}
-
-void screen_certificates(void)
-{
-    for (int kind = 0; kind < HEAD_KINDS; kind++) {
-        generated_head generated =
-            generate_head((head_kind)kind, kind % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 1000 + kind,
-                          200 + 7 * kind, 1, 5);
-        gpu_head h = copy_head_to_gpu(&generated, (gumbel_screen_certificate)(kind % 2));
-        char *screen = make_zeroed(h.screen.bytes, 1);
-        gumbel_screen_offsets offsets;
-        gpu_fetch(screen, h.screen.data, h.screen.bytes);
-        const gumbel_screen_header *header = (const void *)screen;
-        CHECK(gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, generated.weight.rows,
-                                            generated.weight.cols, &offsets) &&
-                  offsets.bytes == h.screen.bytes,
-              "%s", head_kind_names[kind]);
-        CHECK(header->check == gumbel_screen_checksum(header) &&
-                  header->certificate == (uint32_t)(kind % 2),
-              "%s", head_kind_names[kind]);
-        check_bytes_of_cpu(&generated, screen, &offsets);
-        for (int64_t row = 0; row < generated.weight.rows && !checks_failed(); row++)
-            check_row(&generated, screen, &offsets, row);
-        free(screen);
-        free_gpu_head(&h);
-        free_generated_head(&generated);
-    }
 }
 
 /* The result of gumbel_screen_verify() for a head's screen: the stale row, -1 for none, -2 for a
@@ -139,10 +157,41 @@ static int64_t find_stale_row(const gpu_head *h)
     }
 }
 
+void screen_certificates(void)
+{
+    for (int i = 0; i < 2 * HEAD_KINDS; i++) {
+        const int kind = i / 2;
+        const gumbel_screen_format format = i % 2 ? GUMBEL_SCREEN_NIBBLES : GUMBEL_SCREEN_BYTES;
+        generated_head generated =
+            generate_head((head_kind)kind, kind % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 1000 + kind,
+                          200 + 7 * kind, 1, 5);
+        gpu_head h = copy_head_to_gpu_as(&generated, (gumbel_screen_certificate)(kind % 2), format);
+        char *screen = make_zeroed(h.screen.bytes, 1);
+        gumbel_screen_offsets offsets;
+        gpu_fetch(screen, h.screen.data, h.screen.bytes);
+        const gumbel_screen_header *header = (const void *)screen;
+        CHECK(gumbel_screen_find_offsets_as(GUMBEL_SCREEN_LAYOUT_TILES, generated.weight.rows,
+                                            generated.weight.cols, &offsets) &&
+                  offsets.bytes == h.screen.bytes,
+              "%s", head_kind_names[kind]);
+        CHECK(header->check == gumbel_screen_checksum(header) &&
+                  header->certificate == (uint32_t)(kind % 2),
+              "%s", head_kind_names[kind]);
+        check_bytes_of_cpu(&generated, screen, &offsets);
+        for (int64_t row = 0; row < generated.weight.rows && !checks_failed(); row++)
+            check_row(&generated, screen, &offsets, row);
+        CHECK(find_stale_row(&h) == -1, "%s: %s", head_kind_names[kind], error.message);
+        free(screen);
+        free_gpu_head(&h);
+        free_generated_head(&generated);
+    }
+}
+
 /* Makes the screen of a head again, at once or from a graph, and copies its bytes to the heap. */
 static char *remake_screen(const gpu_head *h, const uint64_t *seed, int is_captured)
 {
-    const gumbel_screen_options options = {sizeof options, GUMBEL_SCREEN_PROBABLE, 0, seed};
+    const gumbel_screen_options options = {sizeof options, GUMBEL_SCREEN_PROBABLE, h->screen.format,
+                                           seed};
     char *bytes = make_zeroed(h->screen.bytes, 1);
     gpu_graph graph = {0};
     gpu_poison(h->screen.data, h->screen.bytes);
@@ -162,11 +211,11 @@ static char *remake_screen(const gpu_head *h, const uint64_t *seed, int is_captu
 
 /* A seed gives the same bytes again, also from a graph, whose launches outlive the call's memory;
  * screens without a seed differ. D has more columns than one launch carries dither of. */
-void screen_dither(void)
+static void check_dither(gumbel_screen_format format)
 {
     const uint64_t seed = 7;
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 1000, 2504, 1, 5);
-    gpu_head h = copy_head_to_gpu(&generated, GUMBEL_SCREEN_PROBABLE);
+    gpu_head h = copy_head_to_gpu_as(&generated, GUMBEL_SCREEN_PROBABLE, format);
     char *first = make_zeroed(h.screen.bytes, 1), *screens[4];
     gumbel_screen_offsets offsets;
     gpu_fetch(first, h.screen.data, h.screen.bytes);
@@ -192,8 +241,14 @@ void screen_dither(void)
     free_generated_head(&generated);
 }
 
-/* Nibbles are not supported. A screen of the layout without dither does not serve: the full pass
- * draws. */
+void screen_dither(void)
+{
+    check_dither(GUMBEL_SCREEN_BYTES);
+    check_dither(GUMBEL_SCREEN_NIBBLES);
+}
+
+/* The format of a screen is that of its options. A screen of another layout than that of the format
+ * does not serve: the full pass draws. */
 void screen_layouts(void)
 {
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 5008, 256, 2, 5);
@@ -201,13 +256,14 @@ void screen_layouts(void)
     const gumbel_screen_options nibbles = {.struct_size = sizeof nibbles,
                                            .format = GUMBEL_SCREEN_NIBBLES};
     CHECK(gumbel_screen_prepare(gpu, NULL, &h.head.weight, &nibbles, &h.screen, &error) ==
-                  GUMBEL_ERROR_UNSUPPORTED &&
-              strcmp(error.field, "options.format") == 0,
+                  GUMBEL_ERROR_ARGUMENT &&
+              strcmp(error.field, "screen.format") == 0,
           "nibbles: %s: %s", error.field, error.message);
     float temperature = 0.0f, *on_gpu = gpu_copy(&temperature, sizeof temperature);
     const gumbel_sampling how = {.struct_size = sizeof how, .temperature = {on_gpu, GUMBEL_SAME}};
     outcome *out = outcome_make(2, 1);
-    for (uint32_t layout = 2; layout <= GUMBEL_SCREEN_LAYOUT_TILES; layout++) {
+    for (uint32_t layout = 2; layout <= GUMBEL_SCREEN_LAYOUT_NIBBLE_TILES; layout++) {
+        const int is_other = layout != GUMBEL_SCREEN_LAYOUT_TILES;
         screened_draw d = {0};
         gumbel_screen_header header;
         gpu_fetch(&header, h.screen.data, sizeof header);
@@ -215,7 +271,7 @@ void screen_layouts(void)
         header.check = gumbel_screen_checksum(&header);
         gpu_put(h.screen.data, &header, sizeof header);
         draw_rows_once(&h.head, &how, out, &d);
-        CHECK(d.state.again == (layout == 2) && find_stale_row(&h) == (layout == 2 ? -2 : -1),
+        CHECK(d.state.again == (uint32_t)is_other && find_stale_row(&h) == (is_other ? -2 : -1),
               "layout %u: again %u", layout, d.state.again);
         gpu_free(d.workspace);
     }

@@ -16,8 +16,10 @@ typedef struct gpu_head {
     gumbel_screen screen;
 } gpu_head;
 
-/* The dither of the screen has a fixed seed. */
+/* Copies a head and makes its screen, of bytes or of `format`. The dither has a fixed seed. */
 gpu_head copy_head_to_gpu(const generated_head *generated, gumbel_screen_certificate certificate);
+gpu_head copy_head_to_gpu_as(const generated_head *generated, gumbel_screen_certificate certificate,
+                             gumbel_screen_format format);
 void free_gpu_head(gpu_head *h);
 
 /* Whether a rung with a screen serves the call, truncated or not. */

@@ -18,7 +18,8 @@ constexpr double kUp = 1.0 + 1e-9, kFloatUp = 1.0 + 0x1p-20;
 
 __device__ __forceinline__ float float_above(double x) { return (float)(x * kUp * kFloatUp); }
 
-/* Sums over a hidden state: squares, magnitudes, products with the dither in its units, elements. */
+/* Sums over a hidden state: squares, magnitudes, products with the dither in its units, and
+ * elements. */
 enum { HIDDEN_SQUARE, HIDDEN_MAGNITUDE, HIDDEN_SHIFT, HIDDEN_SUM, HIDDEN_SUMS };
 
 /* The bound entry A + deviation R of the sum of e_j h_j: for certain, or with the chance of c if

@@ -8,9 +8,9 @@
  *
  * A copy of nibbles is two such arrays: of high nibbles n - 8, as two's complements, and of low
  * nibbles m, so that the byte 16 (n - 8) + m is q. A tile is 8 KiB, not swizzled: [row of
- * wgmma][4 parts][4 words][4 bytes]. Byte i of word 2 p + r of part t is column 64 p + 16 r + 4 t +
- * i in its low half, and column 64 p + 32 + 16 r + 4 t + i in its high half: the words of a part are
- * those that a thread passes to wgmma in registers.
+ * wgmma][4 parts][4 words][4 bytes]. Byte i of word 2 p + r of part t is column c = 64 p + 16 r +
+ * 4 t + i in its low half, and column c + 32 in its high half: the words of a part are those that a
+ * thread passes to wgmma in registers.
  */
 #ifndef GUMBEL_CUDA_SCREEN_PARAMS_H
 #define GUMBEL_CUDA_SCREEN_PARAMS_H

@@ -71,8 +71,8 @@ KERNEL(_nested_any, CUDA_SCREEN_NESTED_ANY)
 KERNEL(_nested_truncated, CUDA_SCREEN_NESTED_TRUNCATED)
 #undef KERNEL
 
-/* Scoring reads no copy: these kernels serve both formats. Those of CUDA_SCREEN_ANY serve plain
- * calls, too: no tile waits for their code. */
+/* Scoring reads no copy, so these kernels serve both formats. CUDA_SCREEN_ANY serves plain calls,
+ * too: no tile waits for its code. */
 #define KERNEL(dtype, half, kind)                                                                  \
     extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_SCORE_THREADS)                        \
         gumbel_score_rows_##dtype(const __grid_constant__ screen_call<kind> s)                     \

@@ -124,7 +124,7 @@ template <class call> class row_split
     static constexpr int kSums = call::coarse ? HIDDEN_SUMS : HIDDEN_SUM;
 
     /* The terms of products of 16 (n - 8) with the same planes. If both laws are probable, the
-     * outliers of the fine law are the best ones of this law, whose bounds are 16 times as large. */
+     * best outliers are those of the fine law, and the bound is 16 times as large. */
     __device__ __forceinline__ gumbel_screen_hidden_error
     find_coarse(const gumbel_screen_hidden_error &fine, double norm, const double (&sums)[kSums],
                 bool fine_is_certain, outlier_bound best) const
