@@ -38,8 +38,8 @@ typedef enum cuda_screen_case {
     CUDA_SCREEN_PLAIN,     /* one draw a row, without a mask */
     CUDA_SCREEN_ANY,       /* several samples, or masks */
     CUDA_SCREEN_TRUNCATED, /* rows are truncated to few tokens, and may have masks */
-    /* These cases of a copy of nibbles. Plain calls read the high nibbles of all tokens, and the low
-     * ones of those that may win; the others read both of all tokens. */
+    /* These cases of a copy of nibbles. Plain calls read the high nibbles of all tokens, and the
+     * low ones of those that may win; the others read both of all tokens. */
     CUDA_SCREEN_NESTED,
     CUDA_SCREEN_NESTED_ANY,
     CUDA_SCREEN_NESTED_TRUNCATED,

@@ -293,8 +293,8 @@ bool shift_column(cuda_screen_build &build, int64_t column)
     return true;
 }
 
-/* Verification of row 0 fails if a bit of one of its integers is flipped, which moves the integer by
- * two steps or more. */
+/* Verification of row 0 fails if a bit of one of its integers is flipped, which moves it by two
+ * steps or more. */
 void verify_flips(cuda_screen_build &build, int64_t blocks, const uint64_t *random,
                   const char *what)
 {
