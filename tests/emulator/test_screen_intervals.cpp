@@ -200,8 +200,31 @@ bool are_within(const screened_head &s, const emulated_split &split, int64_t b, 
     return true;
 }
 
+/* Calls with masks have the same planes and terms. A call of the other format, which is not that of
+ * the screen, takes the full pass. */
+bool splits_other_calls(const emulated_split &split, cuda_params call, uint64_t *random,
+                        const char *what)
+{
+    bool same = true;
+    call.problem.features = GUMBEL_FEATURE_MASK;
+    const emulated_split masked = emulate_split(call, random, what);
+    for (int plane = 0; plane < 2; plane++)
+        same &= masked.planes[plane] == split.planes[plane];
+    call.problem.screen_format = !call.problem.screen_format;
+    const emulated_split other = emulate_split(call, random, what);
+    for (size_t b = 0; b < split.hidden_error.size(); b++) {
+        const gumbel_screen_hidden_error &a = masked.hidden_error[b],
+                                         &wanted = split.hidden_error[b];
+        same &= memcmp(&a, &wanted, sizeof a) == 0 && isnan(other.hidden_error[b].unit);
+    }
+    if (!same)
+        printf("%s: another call is split in another way\n", what);
+    return same;
+}
+
 /* Splits the hidden states of a head, and stores its logits [HIDDEN_KINDS, V]. */
-emulated_split split_head(const screened_head &s, float *logits, uint64_t *random, const char *what)
+emulated_split split_head(const screened_head &s, float *logits, bool *good, uint64_t *random,
+                          const char *what)
 {
     gumbel_head head = {};
     head.struct_size = sizeof head;
@@ -219,7 +242,9 @@ emulated_split split_head(const screened_head &s, float *logits, uint64_t *rando
     call.row_thresholds = thresholds;
     call.problem.screen = s.screen;
     call.problem.screen_format = s.format;
-    return emulate_split(call, random, what);
+    const emulated_split split = emulate_split(call, random, what);
+    *good = splits_other_calls(split, call, random, what);
+    return split;
 }
 
 bool passes(int index, gumbel_screen_format format, gumbel_device *cpu, used_widths *used)
@@ -235,8 +260,9 @@ bool passes(int index, gumbel_screen_format format, gumbel_device *cpu, used_wid
              (int)s.head.weight.cols, s.certificate ? "certain" : "probable",
              nested ? "nibbles" : "bytes");
     std::vector<float> logits((size_t)(HIDDEN_KINDS * vocab));
-    const emulated_split split = split_head(s, logits.data(), &random, what);
-    bool good = has_bytes_of_cpu(s, cpu, what);
+    bool good;
+    const emulated_split split = split_head(s, logits.data(), &good, &random, what);
+    good &= has_bytes_of_cpu(s, cpu, what);
     for (int64_t b = 0; b < HIDDEN_KINDS; b++) {
         const float *own = &logits[(size_t)(b * vocab)];
         good &= has_terms_of_cpu(s, split, b, what);
