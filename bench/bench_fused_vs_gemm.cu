@@ -28,7 +28,6 @@ static const char CEILING[] =
 
 constexpr int64_t MAX_VOCAB = 151936, MAX_HIDDEN = 8192, MAX_BATCH = 512;
 constexpr size_t WEIGHTS = size_t(128256) * 8192; /* elements of the largest LM head below */
-constexpr size_t BLAS_WORKSPACE = 64 << 20;
 constexpr useconds_t REST_US = 5000;
 constexpr double FLOPS_PER_US = 790e6; /* four fifths of the peak in an H200's data sheet */
 
@@ -42,9 +41,7 @@ struct bench : gpu_rows {
 static bench open_bench()
 {
     bench b = {open_rows(MAX_BATCH, MAX_HIDDEN)};
-    CHECKED(cublasCreate, &b.blas);
-    CHECKED(cublasSetStream, b.blas, b.stream);
-    CHECKED(cublasSetWorkspace, b.blas, allocate<char>(BLAS_WORKSPACE), BLAS_WORKSPACE);
+    b.blas = open_blas(b.stream);
     b.weight = allocate<__nv_bfloat16>(WEIGHTS);
     b.hidden = allocate<__nv_bfloat16>(MAX_BATCH * MAX_HIDDEN);
     b.product = allocate<__nv_bfloat16>(MAX_BATCH * MAX_VOCAB);
@@ -95,14 +92,9 @@ static void queue_logits_draw(const bench &b, int64_t B, int64_t V, int samples)
             b.workspace_bytes, &error);
 }
 
-/* Computes [B, V] bfloat16 logits, summed in float32: the least that a method with logits writes.
- */
 static void queue_gemm(const bench &b, int64_t B, int64_t V, int64_t D)
 {
-    float one = 1, zero = 0;
-    CHECKED(cublasGemmEx, b.blas, CUBLAS_OP_T, CUBLAS_OP_N, int(V), int(B), int(D), &one, b.weight,
-            CUDA_R_16BF, int(D), b.hidden, CUDA_R_16BF, int(D), &zero, b.product, CUDA_R_16BF,
-            int(V), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    queue_gemm(b.blas, b.weight, b.hidden, b.product, B, V, D);
 }
 
 /* Compares the GPU's tokens with the CPU's, at V = 8192, D = 256. */

@@ -113,6 +113,30 @@ template <class T> static void make_random(T *into, size_t count, uint64_t seed,
     CHECKED(cudaDeviceSynchronize);
 }
 
+/* A standard normal number with exact tails, by Box and Muller: the i-th of a sequence. */
+__device__ inline float random_normal(uint64_t i)
+{
+    uint64_t x = random_bits(i + 1);
+    float u = (float(uint32_t(x)) + 1.0f) * 0x1p-32f, v = float(x >> 32) * 0x1p-32f;
+    return sqrtf(-2.0f * logf(u)) * cospif(2.0f * v);
+}
+
+/* Fills in normal values with exact tails, which determine top_k, min_p and candidates. */
+template <class T>
+__global__ void fill_normal(T *into, size_t count, uint64_t seed, float deviation)
+{
+    size_t step = size_t(gridDim.x) * blockDim.x;
+    for (size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step)
+        into[i] = T(deviation * random_normal(i + (seed << 40)));
+}
+
+template <class T> static void make_normal(T *into, size_t count, uint64_t seed, float deviation)
+{
+    fill_normal<<<1024, 256>>>(into, count, seed, deviation);
+    CHECKED(cudaGetLastError);
+    CHECKED(cudaDeviceSynchronize);
+}
+
 /* ----------------------------------------------------------------------------------- draws ---- */
 
 /* A GPU and its stream, with row parameters and outputs in its memory. */
@@ -212,6 +236,30 @@ __global__ void write_again(__nv_bfloat16 *hidden, int64_t count)
     CHECKED(cudaGetLastError);
 }
 
+/* ---------------------------------------------------------------------------------- cuBLAS ---- */
+
+[[maybe_unused]] static cublasHandle_t open_blas(cudaStream_t stream)
+{
+    constexpr size_t WORKSPACE_BYTES = 64 << 20;
+    cublasHandle_t blas;
+    CHECKED(cublasCreate, &blas);
+    CHECKED(cublasSetStream, blas, stream);
+    CHECKED(cublasSetWorkspace, blas, allocate<char>(WORKSPACE_BYTES), WORKSPACE_BYTES);
+    return blas;
+}
+
+/* Computes [B, V] bfloat16 logits, summed in float32: the least that a method with logits writes.
+ */
+[[maybe_unused]] static void queue_gemm(cublasHandle_t blas, const __nv_bfloat16 *weight,
+                                        const __nv_bfloat16 *hidden, __nv_bfloat16 *product,
+                                        int64_t B, int64_t V, int64_t D)
+{
+    float one = 1, zero = 0;
+    CHECKED(cublasGemmEx, blas, CUBLAS_OP_T, CUBLAS_OP_N, int(V), int(B), int(D), &one, weight,
+            CUDA_R_16BF, int(D), hidden, CUDA_R_16BF, int(D), &zero, product, CUDA_R_16BF, int(V),
+            CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+}
+
 /* ------------------------------------------------------------------------------------ time ---- */
 
 struct spread {
@@ -269,18 +317,22 @@ struct captured {
 };
 
 /* Times of REPLAYS replays of each way, in turns: the GPU lowers its clocks at its power limit, and
- * turns give each way the same clocks. The GPU pauses for `rest_us` before each replay. */
-template <size_t count>
-static std::array<spread, count>
-time_in_turns(cudaStream_t stream, const captured *const (&ways)[count], useconds_t rest_us = 0)
+ * turns give each way the same clocks. The GPU pauses for `rest_us` before each replay;
+ * `begin_turn(i)` is called before the replays of turn i. */
+template <size_t count, class F = void (*)(int)>
+static std::array<spread, count> time_in_turns(
+    cudaStream_t stream, const captured *const (&ways)[count], useconds_t rest_us = 0,
+    F begin_turn = [](int) {})
 {
     std::array<std::vector<double>, count> times;
-    for (int i = 0; i < REPLAYS; i++)
+    for (int i = 0; i < REPLAYS; i++) {
+        begin_turn(i);
         for (size_t way = 0; way < count; way++) {
             if (rest_us > 0)
                 usleep(rest_us);
             times[way].push_back(ways[way]->time(stream));
         }
+    }
     std::array<spread, count> spreads;
     for (size_t way = 0; way < count; way++)
         spreads[way] = make_spread(times[way]);

@@ -66,24 +66,6 @@ struct bench {
 
 /* ------------------------------------------------------------------------------------ data ---- */
 
-/* Fills in normally distributed logits with exact tails, which determine top_k and min_p. */
-__global__ void fill_normal(float *into, int64_t count, float deviation)
-{
-    int64_t step = int64_t(gridDim.x) * blockDim.x;
-    for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
-        uint64_t x = random_bits(i + 1);
-        float u = (float(uint32_t(x)) + 1.0f) * 0x1p-32f, v = float(x >> 32) * 0x1p-32f;
-        into[i] = deviation * sqrtf(-2.0f * logf(u)) * cospif(2.0f * v);
-    }
-}
-
-static void make_normal(float *into, int64_t count, float deviation)
-{
-    fill_normal<<<1024, 256>>>(into, count, deviation);
-    CHECKED(cudaGetLastError);
-    CHECKED(cudaDeviceSynchronize);
-}
-
 /* Fills in logits of a row whose r-th most likely token has a probability proportional to
  * r^-1.5. */
 __global__ void fill_zipf(float *into, int64_t rows)
@@ -148,7 +130,7 @@ static bench open_bench()
         b.weight[s] = allocate<__nv_bfloat16>(VOCAB * HIDDEN);
         make_random(b.weight[s], VOCAB * HIDDEN, 3, (s == GAUSSIAN ? 2.5f : 0.1f) / sqrtf(HIDDEN));
     }
-    make_normal(b.logits[GAUSSIAN], MAX_BATCH * VOCAB, 2.5f);
+    make_normal(b.logits[GAUSSIAN], MAX_BATCH * VOCAB, 0, 2.5f);
     make_zipf(b.logits[PEAKED], MAX_BATCH);
     b.bias = allocate<float>(VOCAB);
     make_zipf(b.bias, 1);

@@ -80,9 +80,7 @@ static ranks_bench open_bench(board *shared, int turn, int rank, int ranks)
     b.of = of;
     b.first = blocks * rank / ranks * 64;
     b.rows = blocks * (rank + 1) / ranks * 64 - b.first;
-    CHECKED(cublasCreate, &b.blas);
-    CHECKED(cublasSetStream, b.blas, b.stream);
-    CHECKED(cublasSetWorkspace, b.blas, allocate<char>(64 << 20), 64 << 20);
+    b.blas = open_blas(b.stream);
     b.weight = allocate<__nv_bfloat16>(size_t(b.rows) * of.hidden);
     b.hidden = allocate<__nv_bfloat16>(BATCH * of.hidden);
     b.product = allocate<__nv_bfloat16>(size_t(BATCH) * (of.vocab / ranks + 64));
@@ -133,11 +131,8 @@ static void draw_ranks(const ranks_bench &b, gumbel_group *group, int64_t B, int
 
 static void gather_logits(const ranks_bench &b, int64_t B)
 {
-    const float one = 1, zero = 0;
     char why[GUMBEL_WHY_BYTES] = "";
-    CHECKED(cublasGemmEx, b.blas, CUBLAS_OP_T, CUBLAS_OP_N, int(b.rows), int(B), int(b.of.hidden),
-            &one, b.weight, CUDA_R_16BF, int(b.of.hidden), b.hidden, CUDA_R_16BF, int(b.of.hidden),
-            &zero, b.product, CUDA_R_16BF, int(b.rows), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    queue_gemm(b.blas, b.weight, b.hidden, b.product, B, b.rows, b.of.hidden);
     size_t bytes = size_t(B) * size_t(b.of.vocab / 64 / b.transport.ranks * 64) * 2;
     if (b.transport.stream_all_gather(b.transport.context, b.stream, b.product, b.gathered, bytes,
                                       0, why)) {

@@ -16,12 +16,7 @@
  * the tokens, and some truncate rows: "k 50" and "k 100" with p = 0.95, and "penalties", those of a
  * history of 1/64 of the tokens, with k = 50 and p = 0.95.
  */
-#include "bench/cuda_measure.cuh"
-
-#include "gumbel/screen.h"
-
-constexpr int64_t VOCAB = 151936, MAX_HIDDEN = 8192, MAX_BATCH = 64;
-constexpr int POSITIONS = 20;
+#include "screen_calls.cuh"
 
 enum truncation { NONE, TOP_K_50, TOP_K_100, MIN_P, PENALTIES };
 constexpr const char *TRUNCATION_NAMES[] = {"none", "k 50", "k 100", "min_p .05", "penalties"};
@@ -69,9 +64,7 @@ struct measurement {
     int differing;            /* of POSITIONS * batch * samples draws */
 };
 
-struct bench_data {
-    gpu_rows rows;
-    __nv_bfloat16 *weight, *hidden;
+struct bench_data : head_data {
     gumbel_screen screen;
     gumbel_screen_certificate certificate;
     int32_t *masks; /* [MAX_BATCH][VOCAB / 32] */
@@ -81,20 +74,11 @@ struct bench_data {
     gumbel_history history; /* of MAX_BATCH rows */
 };
 
-static gumbel_head make_head(const bench_data &m, int64_t batch, int64_t hidden_size, bool screened)
-{
-    gumbel_head head = {};
-    head.struct_size = sizeof head;
-    head.hidden = {m.hidden, GUMBEL_BFLOAT16, batch, hidden_size, hidden_size};
-    head.weight = {m.weight, GUMBEL_BFLOAT16, VOCAB, hidden_size, hidden_size};
-    head.screen = screened ? m.screen : gumbel_screen{};
-    return head;
-}
-
 static void queue_draw(const bench_data &m, const draw_shape &shape, int64_t hidden_size,
                        bool screened)
 {
-    const gumbel_head head = make_head(m, shape.batch, hidden_size, screened);
+    const gumbel_head head =
+        make_head(m, shape.batch, hidden_size, screened ? m.screen : gumbel_screen{});
     gumbel_sampling sampling = make_sampling(m.rows.temperature, m.rows.seed, m.rows.position);
     gumbel_output output = make_output(m.rows.tokens, nullptr);
     gumbel_transforms transforms = {};
@@ -119,33 +103,6 @@ static void queue_draw(const bench_data &m, const draw_shape &shape, int64_t hid
     sampling.truncation = shape.rules != NONE ? &truncation : nullptr;
     CHECKED(gumbel_sample, m.rows.gpu, m.rows.stream, &head, &sampling, &output, m.rows.workspace,
             m.rows.workspace_bytes, &error);
-}
-
-static void set_positions(const bench_data &m, uint64_t position)
-{
-    std::vector<uint64_t> positions(MAX_BATCH);
-    for (int64_t b = 0; b < MAX_BATCH; b++)
-        positions[b] = position + uint64_t(3 * b);
-    CHECKED(cudaMemcpy, m.rows.position, positions.data(), MAX_BATCH * sizeof(uint64_t),
-            cudaMemcpyHostToDevice);
-}
-
-static int count_differing(const bench_data &m, const draw_shape &shape, int64_t hidden_size)
-{
-    const int64_t draws = shape.batch * shape.samples;
-    int differing = 0;
-    for (int i = 0; i < POSITIONS; i++) {
-        set_positions(m, uint64_t(1000 * i));
-        queue_draw(m, shape, hidden_size, false);
-        CHECKED(cudaStreamSynchronize, m.rows.stream);
-        auto full = copy_out(m.rows.tokens, draws);
-        queue_draw(m, shape, hidden_size, true);
-        CHECKED(cudaStreamSynchronize, m.rows.stream);
-        auto screened = copy_out(m.rows.tokens, draws);
-        for (int64_t b = 0; b < draws; b++)
-            differing += full[b] != screened[b];
-    }
-    return differing;
 }
 
 static int32_t *make_masks()
@@ -184,33 +141,6 @@ static gumbel_history make_history()
     return history;
 }
 
-static double prepare_screen(const bench_data &m, int64_t hidden_size)
-{
-    const gumbel_head head = make_head(m, 1, hidden_size, false);
-    const gumbel_screen_options how = {sizeof how, m.certificate, 0, nullptr};
-    std::vector<double> times;
-    size_t bytes;
-    CHECKED(gumbel_screen_size, m.rows.gpu, &head.weight, &bytes, &error);
-    if (bytes > m.screen.bytes)
-        die("the screen needs %zu bytes", bytes);
-    for (int i = 0; i < 3; i++) {
-        cudaEvent_t begin, end;
-        float milliseconds;
-        CHECKED(cudaEventCreate, &begin);
-        CHECKED(cudaEventCreate, &end);
-        CHECKED(cudaEventRecord, begin, m.rows.stream);
-        CHECKED(gumbel_screen_prepare, m.rows.gpu, m.rows.stream, &head.weight, &how, &m.screen,
-                &error);
-        CHECKED(cudaEventRecord, end, m.rows.stream);
-        CHECKED(cudaEventSynchronize, end);
-        CHECKED(cudaEventElapsedTime, &milliseconds, begin, end);
-        times.push_back(milliseconds * 1e3);
-        CHECKED(cudaEventDestroy, begin);
-        CHECKED(cudaEventDestroy, end);
-    }
-    return make_spread(times).median;
-}
-
 static measurement measure_draws(const bench_data &m, int64_t hidden_size, const draw_shape &shape,
                                  double prepare_us)
 {
@@ -219,7 +149,9 @@ static measurement measure_draws(const bench_data &m, int64_t hidden_size, const
     result.hidden_size = hidden_size;
     result.shape = shape;
     result.prepare_us = prepare_us;
-    result.differing = count_differing(m, shape, hidden_size);
+    result.differing = count_differing(
+        m, shape.batch * shape.samples, [&] { queue_draw(m, shape, hidden_size, false); },
+        [&] { queue_draw(m, shape, hidden_size, true); });
     const captured full(r.stream, [&] {
         queue_norm(r.stream, m.hidden, shape.batch * hidden_size);
         queue_draw(m, shape, hidden_size, false);
@@ -228,14 +160,11 @@ static measurement measure_draws(const bench_data &m, int64_t hidden_size, const
         queue_norm(r.stream, m.hidden, shape.batch * hidden_size);
         queue_draw(m, shape, hidden_size, true);
     });
-    std::vector<double> times[2];
-    for (int i = 0; i < REPLAYS; i++) {
-        set_positions(m, uint64_t(77 * i));
-        times[0].push_back(full.time(r.stream));
-        times[1].push_back(screened.time(r.stream));
-    }
-    result.full = make_spread(times[0]);
-    result.screened = make_spread(times[1]);
+    const captured *const ways[] = {&full, &screened};
+    const auto times =
+        time_in_turns(r.stream, ways, 0, [&](int turn) { set_positions(m, uint64_t(77 * turn)); });
+    result.full = times[0];
+    result.screened = times[1];
     result.ratio = result.screened.median / result.full.median;
     return result;
 }
@@ -252,18 +181,17 @@ static void write_json(const char *path, const char *commit, const char *gpu, co
             commit, gpu, driver, (long long)VOCAB, certain ? "certain" : "probable");
     fprintf(file, " \"unit\": \"microseconds of a call after a norm: [p10, median, p90]\",\n"
                   " \"rows\": [\n");
-    for (size_t i = 0; i < results.size(); i++)
-        fprintf(
-            file,
-            "  {\"d\": %lld, \"b\": %lld, \"s\": %d, \"masked\": %d, \"truncation\": %d, "
-            "\"rules\": \"%s\", \"full\": [%.1f, %.1f, %.1f], \"screened\": [%.1f, %.1f, %.1f], "
-            "\"prepare\": %.0f}%s\n",
-            (long long)results[i].hidden_size, (long long)results[i].shape.batch,
-            results[i].shape.samples, (int)results[i].shape.masked,
-            (int)(results[i].shape.rules != NONE), TRUNCATION_NAMES[results[i].shape.rules],
-            results[i].full.p10, results[i].full.median, results[i].full.p90,
-            results[i].screened.p10, results[i].screened.median, results[i].screened.p90,
-            results[i].prepare_us, i + 1 < results.size() ? "," : "");
+    for (size_t i = 0; i < results.size(); i++) {
+        const measurement &r = results[i];
+        fprintf(file,
+                "  {\"d\": %lld, \"b\": %lld, \"s\": %d, \"masked\": %d, \"truncation\": %d, "
+                "\"rules\": \"%s\", ",
+                (long long)r.hidden_size, (long long)r.shape.batch, r.shape.samples,
+                (int)r.shape.masked, (int)(r.shape.rules != NONE), TRUNCATION_NAMES[r.shape.rules]);
+        write_spread(file, "full", r.full);
+        write_spread(file, "screened", r.screened);
+        fprintf(file, "\"prepare\": %.0f}%s\n", r.prepare_us, i + 1 < results.size() ? "," : "");
+    }
     fprintf(file, " ]}\n");
     fclose(file);
 }
@@ -304,13 +232,9 @@ static bench_options read_options(int argc, char **argv)
 static bench_data make_data(const bench_options &o)
 {
     const int64_t hidden_max = *std::max_element(o.sizes.begin(), o.sizes.end());
-    bench_data m = {};
-    m.rows = open_rows(MAX_BATCH, hidden_max);
+    bench_data m = {open_head(hidden_max)};
     m.certificate = o.certain ? GUMBEL_SCREEN_CERTAIN : GUMBEL_SCREEN_PROBABLE;
-    m.weight = allocate<__nv_bfloat16>(VOCAB * hidden_max);
-    m.hidden = allocate<__nv_bfloat16>(MAX_BATCH * hidden_max);
-    m.screen.bytes = size_t(VOCAB) * size_t(hidden_max + 256) + (1 << 20);
-    m.screen.data = allocate<char>(m.screen.bytes);
+    m.screen = allocate_screen(hidden_max, GUMBEL_SCREEN_BYTES);
     make_random(m.hidden, MAX_BATCH * hidden_max, 1, 1);
     m.masks = make_masks();
     m.top_ks[0] = copy_in(std::vector<int32_t>{50});
@@ -320,10 +244,6 @@ static bench_data make_data(const bench_options &o)
     m.repetition = copy_in(std::vector<float>{1.05f});
     m.presence = copy_in(std::vector<float>{0.5f});
     m.history = make_history();
-    /* Truncated rows also need memory for logits and for flags of those that may win. */
-    m.rows.workspace_bytes += MAX_BATCH * VOCAB * sizeof(float) + (8 << 20);
-    CHECKED(cudaFree, m.rows.workspace);
-    m.rows.workspace = allocate<char>(m.rows.workspace_bytes);
     return m;
 }
 
@@ -348,7 +268,7 @@ int main(int argc, char **argv)
     cudaDeviceProp gpu;
     char driver[64];
     std::vector<measurement> results;
-    setenv("GUMBEL_RUNGS", "screen", 0); /* the screen, even if the full pass is faster */
+    prefer_screens();
     const bench_data m = make_data(o);
     CHECKED(cudaGetDeviceProperties, &gpu, 0);
     find_driver(driver, sizeof driver);
@@ -360,7 +280,7 @@ int main(int argc, char **argv)
            "full", "screened", "ratio", "goal", "prepare", "differing");
     for (int64_t size : o.sizes) {
         make_random(m.weight, size_t(VOCAB * size), 3, 2.5f / sqrtf(float(size)));
-        const double prepare_us = prepare_screen(m, size);
+        const double prepare_us = prepare_screen(m, size, m.certificate, m.screen);
         for (const draw_shape &shape : SHAPES) {
             if ((o.only_truncated && shape.rules == NONE) ||
                 (o.only_goals && find_goal(size, shape) == 0))
