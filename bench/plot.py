@@ -6,9 +6,10 @@ usage: bench/plot.py [--check]
 
 Three plots a device: time over the batch, percent of the read bandwidth over the batch, and the
 roofline; from a file of contestants one, their times over that of the fused draw; from one of
-requests one, their times over batch, k and p; from one of texts one, the time of a token; and
-overview.svg, the README's chart, which headlines.py defines. Git tracks the plots that pages show
-in the repository (TRACKED); script/docs draws all of them for the site.
+requests one, their times over batch, k and p; from one of texts one, the time of a token; from one
+of screens' formats one, which screen_tables.py defines; and overview.svg, the README's chart, which
+headlines.py defines. Git tracks the plots that pages show in the repository (list_tracked());
+script/docs draws all of them for the site.
 
 --check draws nothing: it exits 1 if a tracked plot is missing, or does not match today's results
 and script, which each plot names by a digest, or if a plot has no results. If matplotlib is the
@@ -24,6 +25,7 @@ import re
 import sys
 
 import headlines
+import screen_tables
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
@@ -127,13 +129,16 @@ def peak_of(data):
 
 
 def read_results(path):
-    """None if the file has no times of a product, of requests or of texts."""
+    """None if the file has no times of a product, of requests, of texts or of screens' formats."""
     data = json.loads(path.read_text(encoding="utf-8"))
     if "transformers" in data:
         points = [point for point in data["transformers"] if "fused_vs_stock" in point]
         return Texts(data["gpu"], data["commit"], points)
     if "requests" in data:
         return Requests(data["gpu"], data["commit"], data["requests"])
+    screens = screen_tables.read_screens(data)
+    if screens:
+        return screens
     times = {}
     for vocab, hidden, batch, series, us in rows_of(data):
         if series not in ELSEWHERE:
@@ -166,6 +171,9 @@ def plots_of(folder):
             plots[group] = draw_requests, results, paths
         elif isinstance(results[0], Texts):
             plots[group] = draw_texts, results, paths
+        elif isinstance(results[0], screen_tables.Screens):
+            script = pathlib.Path(screen_tables.__file__)
+            plots[group] = screen_tables.draw_screens, results, [*paths, script]
         elif all(each.bandwidth for each in results):
             plots[f"{group}-time"] = draw_time, results, paths
             plots[f"{group}-bandwidth"] = draw_bandwidth, results, paths
@@ -445,12 +453,16 @@ def matplotlib_version():
     return matplotlib.__version__
 
 
+def list_tracked(plots):
+    return [*TRACKED, *(name for name in plots if name.endswith(screen_tables.QUESTION))]
+
+
 def faults(plots):
     """Lines about plots in docs/plots/ that are missing, outdated or without results."""
     for path in sorted(PLOTS.glob("*.svg")):
         if path.stem not in plots:
             yield f"{path.name}: no results that it could be of"
-    for name in TRACKED:
+    for name in list_tracked(plots):
         plot, path = plots[name], PLOTS / f"{name}.svg"
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         drawn_by = re.search(r"Matplotlib v([\w.]+)", text)

@@ -12,10 +12,15 @@ def load(name):
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 
+def find_newest(question):
+    """The file of the latest results of a question on any GPU; None if there is none."""
+    return max(RESULTS.glob(f"cuda-*-{question}.json"), default=None)
+
+
 def newest(question):
     """The latest results of a question on any GPU; None if it has not been measured."""
-    found = sorted(RESULTS.glob(f"cuda-*-{question}.json"))
-    return json.loads(found[-1].read_text()) if found else None
+    path = find_newest(question)
+    return json.loads(path.read_text()) if path else None
 
 
 def table(heads, rows):

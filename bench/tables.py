@@ -6,7 +6,8 @@ usage: bench/tables.py [--check]
 
 A table stands between a line "<!-- table NAME -->" and a line "<!-- end -->". --check writes
 nothing, and exits 1 if a page differs from the tables that would be written. rung_tables.py has the
-tables of docs/kernels.md, vllm_tables.py those of vLLM on a GPU, headlines.py that of the README.
+tables of docs/kernels.md, vllm_tables.py those of vLLM on a GPU, screen_tables.py that of screens'
+formats, headlines.py that of the README.
 """
 
 import re
@@ -14,6 +15,7 @@ import sys
 
 import headlines
 import rung_tables
+import screen_tables
 import vllm_tables
 from result_tables import ROOT, load, median, newest, stamp, table
 
@@ -330,7 +332,8 @@ PAGES = {
         "h100": lambda: on_gpu("cuda-h100"), "h100-source": lambda: on_gpu_source("cuda-h100"),
         "requests-logits": lambda: requests("logits"),
         "requests-fused": lambda: requests("fused"),
-        "over-plain": over_plain, "requests-source": requests_source},
+        "over-plain": over_plain, "requests-source": requests_source,
+        "screen-formats": screen_tables.format_screens},
     f"{PERFORMANCE}/peers.md": {"peers": peers, "peers-source": peers_source, "post": post,
                                 "post-source": post_source},
     f"{PERFORMANCE}/engines.md": {

@@ -98,6 +98,29 @@ class Tables(unittest.TestCase):
                      f"{model} plugin | 10000 | 600 | +2.0 | +0.0 | +0.0 |"):
             self.assertIn(line, text)
 
+    def test_screen_formats(self):
+        root = copy_tree(self, "bench", "docs", "findings", "src/cuda/plan", "README.md")
+        for old in [*root.glob("bench/results/cuda-*-screen-formats.json"),
+                    *root.glob("docs/plots/cuda-*-screen-formats.svg")]:
+            old.unlink()
+        tables = [sys.executable, root / "bench" / "tables.py"]
+        page = root / "docs" / "performance" / "cuda.md"
+        subprocess.run(tables, check=True)
+        self.assertNotIn("| cuBLAS | full pass (/ cuBLAS) |", page.read_text())
+        self.assertEqual(check_plots(root), (0, []))
+        row = {"d": 4096, "b": 8, "head": "Gaussian", "rules": "none", "gemm": [390, 400, 410],
+               "full": [370, 380, 390], "bytes": [210, 220, 230], "nibbles": [130, 140, 150]}
+        others = [{**row, "rules": "k 50"}, {**row, "head": "structured"}, {**row, "d": 2048}]
+        results = {"date": "2026-11-28", "commit": "c", "gpu": "g", "vocab": 151936,
+                   "rows": [*others, row]}
+        file = root / "bench" / "results" / "cuda-g-screen-formats.json"
+        file.write_text(json.dumps(results))
+        self.assertEqual(check_plots(root), (1, ["cuda-g-screen-formats.svg: missing"]))
+        subprocess.run(tables, check=True)
+        lines = [line for line in page.read_text().splitlines()
+                 if re.match(r"\| \d+ \| \d+ \| \d+ \| \d+ \(", line)]
+        self.assertEqual(lines, ["| 4096 | 8 | 400 | 380 (0.95) | 220 (0.55) | 140 (0.35) |"])
+
     def test_edited_tables_are_detected(self):
         root = copy_tree(self, "bench", "docs", "findings", "src/cuda/plan")
         text = (ROOT / "README.md").read_text()
