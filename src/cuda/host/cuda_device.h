@@ -107,7 +107,7 @@ typedef struct cuda_device {
     CUfunction store_fallback[CUDA_F16 + 1][CUDA_SM90_WIDTHS];
     CUfunction screen_begin, screen_dither, screen_measure, screen_scale, screen_make, screen_seal,
         screen_verify;
-    CUfunction screen_split[CUDA_SCREEN_CASES], screen_truncate;
+    CUfunction screen_split[CUDA_SCREEN_CASES], screen_refine, screen_truncate;
     CUfunction screen_score[CUDA_F16 + 1][CUDA_SCREEN_CASES];
     CUfunction screen_draw[CUDA_SCREEN_WIDTHS][CUDA_SCREEN_CASES];
     _Atomic uint64_t launches; /* number of launches so far, from which tags of launches are made */

@@ -210,6 +210,10 @@ static gumbel_status get_screen_kernels(cuda_device *cuda, gumbel_error *error)
                                         [CUDA_SCREEN_NESTED_TRUNCATED] = "_nested_truncated"};
     const cuda_module score = CUDA_MODULE_SCREEN_SCORE;
     char name[64];
+    const int columns_max = GUMBEL_SCREEN_COLUMNS_MAX;
+    GUMBEL_FORWARD(get_kernel(cuda, score, "gumbel_refine_rows",
+                              CUDA_SCREEN_REFINE_BYTES((columns_max + 127) / 128),
+                              &cuda->screen_refine, error));
     for (int kind = 0; kind < CUDA_SCREEN_CASES; kind++) {
         snprintf(name, sizeof name, "gumbel_split_rows%s", cases[kind]);
         GUMBEL_FORWARD(get_kernel(cuda, score, name, 0, &cuda->screen_split[kind], error));

@@ -87,10 +87,21 @@ static const int cuda_screen_widths[CUDA_SCREEN_WIDTHS] = {8, 16, 32, 64, 128};
 
 /* Maximum tokens of a tile that are queued for their noise; maximum candidates of a CTA. */
 #define CUDA_SCREEN_TILE_QUEUE     768
-#define CUDA_SCREEN_CTA_CANDIDATES 512
+#define CUDA_SCREEN_CTA_CANDIDATES 1024
 /* Candidates that a call holds for each group, by the `list_max` of the screen's header. */
 #define CUDA_SCREEN_GROUP_CANDIDATES(n)  (16 * (n))
 #define CUDA_SCREEN_GROUP_CANDIDATES_MAX CUDA_SCREEN_GROUP_CANDIDATES(GUMBEL_SCREEN_LIST_MAX)
+/* Candidates by coarse bounds that a call holds for each group: some 500 a row for a Gaussian head,
+ * and 1,000 for one with large columns (findings/screening_nested.md). */
+#define CUDA_SCREEN_GROUP_COARSE 16384
+/* Refining: CTAs of a multiprocessor; shared memory for each 128 columns (screen_refine.cuh), and
+ * beside that. */
+#define CUDA_SCREEN_REFINE_THREADS     256
+#define CUDA_SCREEN_REFINE_CTAS        4
+#define CUDA_SCREEN_REFINE_DEPTH_BYTES (2 * CUDA_SCREEN_TILE + 16)
+#define CUDA_SCREEN_REFINE_SIDE        4352
+#define CUDA_SCREEN_REFINE_BYTES(depths)                                                           \
+    (CUDA_SCREEN_REFINE_SIDE + (depths)*CUDA_SCREEN_REFINE_DEPTH_BYTES)
 /* Maximum tokens of a truncated row whose interval of the logit is recorded, and whose logit is
  * computed: two for each thread of the CTA that draws. At V = 151936 and D = 2048 / 4096 some 1,000
  * / 2,000 certain upper bounds reach the 50th lower bound; 230 / 310 reach the 50th logit. With
@@ -105,7 +116,9 @@ enum {
     CUDA_TRUNCATED_THRESHOLD,
     CUDA_TRUNCATED_COUNTS,
     CUDA_TRUNCATED_FIRST_THRESHOLD,
-    CUDA_TRUNCATED_BOUND
+    CUDA_TRUNCATED_BOUND,
+    /* Of a row of CUDA_SCREEN_NESTED: shared_estimate(). */
+    CUDA_SCREEN_ESTIMATE = 1
 };
 
 /* The counter of scored tokens counts those of the first pass in its low 16 bits, and those of the
@@ -121,14 +134,18 @@ GUMBEL_INLINE uint32_t cuda_count_scored(uint32_t counter)
 }
 
 /* Shared memory of a CTA in addition to the ring of tiles; maximum stages of the ring. */
-#define CUDA_SCREEN_SIDE_BYTES (27 * 1024)
+#define CUDA_SCREEN_SIDE_BYTES (33 * 1024)
 #define CUDA_SCREEN_STAGES_MAX 12
-#define CUDA_SCREEN_STAGE_BYTES(width)                                                             \
-    (CUDA_SCREEN_TILE * CUDA_SCREEN_TILE + (width)*CUDA_SCREEN_TILE)
+/* Bytes of a stage: a tile of the screen, or of its high nibbles alone, and of the planes. */
+#define CUDA_SCREEN_TILE_BYTES(is_coarse)                                                          \
+    (CUDA_SCREEN_TILE * CUDA_SCREEN_TILE / ((is_coarse) ? 2 : 1))
+#define CUDA_SCREEN_STAGE_BYTES(width, is_coarse)                                                  \
+    (CUDA_SCREEN_TILE_BYTES(is_coarse) + (width)*CUDA_SCREEN_TILE)
 
-static inline int cuda_screen_stages(int width)
+static inline int cuda_screen_stages(int width, int is_coarse)
 {
-    int stages = (CUDA_SM90_SHARED_BYTES - CUDA_SCREEN_SIDE_BYTES) / CUDA_SCREEN_STAGE_BYTES(width);
+    int stages = (CUDA_SM90_SHARED_BYTES - CUDA_SCREEN_SIDE_BYTES) /
+                 CUDA_SCREEN_STAGE_BYTES(width, is_coarse);
     return stages < CUDA_SCREEN_STAGES_MAX ? stages : CUDA_SCREEN_STAGES_MAX;
 }
 
@@ -178,6 +195,7 @@ typedef struct cuda_screen_state {
     unsigned long long ended; /* CTAs that have scored */
     uint32_t again;           /* 1: the full pass must draw this call; set before scoring begins */
     uint32_t listed[CUDA_SCREEN_GROUPS];
+    uint32_t coarse_listed[CUDA_SCREEN_GROUPS]; /* CUDA_SCREEN_NESTED: by coarse bounds */
 } cuda_screen_state;
 
 #endif

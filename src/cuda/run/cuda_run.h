@@ -23,7 +23,7 @@ typedef struct cuda_screen_workspace {
     int8_t *planes;
     gumbel_screen_hidden_error *hidden_errors, *coarse_errors;
     cuda_screen_state *state;
-    cuda_screen_entry *entries;
+    cuda_screen_entry *entries, *coarse_entries;
     uint16_t *spread;         /* hidden state of each draw; NULL if rows have one */
     int32_t *fallback_rows;   /* [B] */
     cuda_screen_exact *exact; /* [B][CUDA_SCREEN_EXACT_MAX]; truncated rows only */

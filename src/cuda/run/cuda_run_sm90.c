@@ -141,6 +141,8 @@ void cuda_carve_screen(gumbel_cursor *cursor, const cuda_device *cuda, const gum
     w->entries =
         gumbel_carve_array(cursor, groups, CUDA_SCREEN_GROUP_CANDIDATES_MAX, sizeof *w->entries);
     w->fallback_rows = gumbel_carve_array(cursor, width / 2, 1, sizeof *w->fallback_rows);
+    w->coarse_entries =
+        gumbel_carve_array(cursor, groups, CUDA_SCREEN_GROUP_COARSE, sizeof *w->coarse_entries);
     if (draws > (size_t)p->batch)
         w->spread = gumbel_carve_array(cursor, draws, (size_t)p->hidden_size, sizeof *w->spread);
 }
@@ -188,6 +190,7 @@ static cuda_screen_params get_screen_params(const cuda_job *job, int width)
                             .coarse_errors = w->coarse_errors,
                             .state = w->state,
                             .entries = w->entries,
+                            .coarse_entries = w->coarse_entries,
                             .spread_hidden = w->spread,
                             .maxima = w->block_maxima,
                             .exact = w->exact};
@@ -196,7 +199,7 @@ static cuda_screen_params get_screen_params(const cuda_job *job, int width)
         s.low_nibbles_norm = gumbel_screen_bound_low_nibbles(q->hidden_size);
     }
     s.call.tiles = (int32_t)((tokens + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE);
-    s.call.stages = cuda_screen_stages(s.width);
+    s.call.stages = cuda_screen_stages(s.width, cuda_screen_case_of(q) == CUDA_SCREEN_NESTED);
     GUMBEL_ASSERT(s.call.tiles <= offsets.blocks * GUMBEL_BLOCK / CUDA_SCREEN_TILE);
     return s;
 }
@@ -214,6 +217,16 @@ static gumbel_status score_candidates(const cuda_job *job, cuda_screen_params *s
     return cuda_launch(job, cuda->screen_score[dtype][kind], shape, arguments);
 }
 
+/* Bound candidates of coarse bounds by both nibbles. */
+static gumbel_status refine_candidates(const cuda_job *job, cuda_screen_params *s)
+{
+    const int ctas = CUDA_SCREEN_REFINE_CTAS * job->cuda->multiprocessors;
+    const cuda_shape shape = {ctas > s->draws ? ctas : s->draws, CUDA_SCREEN_REFINE_THREADS,
+                              CUDA_SCREEN_REFINE_BYTES(s->depths), 1};
+    void *arguments[] = {s};
+    return cuda_launch(job, job->cuda->screen_refine, shape, arguments);
+}
+
 /* Split hidden states, find candidates and score them; sets the tag of the parameters. */
 static gumbel_status find_candidates(const cuda_job *job, int width, cuda_screen_params *s)
 {
@@ -227,6 +240,8 @@ static gumbel_status find_candidates(const cuda_job *job, int width, cuda_screen
     s->call.tag = cuda_new_tag(cuda);
     GUMBEL_FORWARD(cuda_launch(job, cuda->screen_split[kind], split, arguments));
     GUMBEL_FORWARD(cuda_launch(job, cuda->screen_draw[width][kind], draw, arguments));
+    if (kind == CUDA_SCREEN_NESTED)
+        GUMBEL_FORWARD(refine_candidates(job, s));
     return score_candidates(job, s);
 }
 

@@ -195,16 +195,21 @@ void screen_many_draws(void)
                                        ? load_bundled_head()
                                        : generate_head((head_kind)kind, dtype, 24000 + 16 * kind,
                                                        columns[kind], HIDDEN_SETS * ROWS, 3);
-        gpu_head h = copy_head_to_gpu(&generated, GUMBEL_SCREEN_PROBABLE);
-        gpu_head certain = copy_head_to_gpu(&generated, GUMBEL_SCREEN_CERTAIN);
+        gpu_head h = copy_head_to_gpu(&generated, SCREEN_PROBABLE);
+        gpu_head certain = copy_head_to_gpu(&generated, SCREEN_CERTAIN);
+        gpu_head nibbles = copy_head_to_gpu(&generated, SCREEN_NIBBLES);
         const char *what = is_model ? "the bundled model" : head_kind_names[kind];
         compare_chains(&h, DRAWS_MIN / (HEAD_KINDS + 1), 1, EXCLUDE_NONE, what);
         compare_chains(&h, DRAWS_MIN / 20, kind % 2 ? 8 : 4, EXCLUDE_NONE, what);
         compare_chains(&h, DRAWS_MIN / 20, kind % 2 ? 1 : 2, EXCLUDE_BY_MASK, what);
         compare_chains(&h, DRAWS_MIN / 50, kind % 2 ? 2 : 1, EXCLUDE_BY_LIST, what);
         compare_chains(&certain, DRAWS_MIN / 20, 1, EXCLUDE_NONE, what);
+        compare_chains(&nibbles, DRAWS_MIN / (HEAD_KINDS + 1), 1, EXCLUDE_NONE, what);
+        compare_chains(&nibbles, DRAWS_MIN / 20, kind % 2 ? 8 : 4, EXCLUDE_NONE, what);
+        compare_chains(&nibbles, DRAWS_MIN / 20, kind % 2 ? 1 : 2, EXCLUDE_BY_MASK, what);
         free_gpu_head(&h);
         free_gpu_head(&certain);
+        free_gpu_head(&nibbles);
         free_generated_head(&generated);
     }
 }

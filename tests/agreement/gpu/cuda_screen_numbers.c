@@ -159,13 +159,12 @@ static int64_t find_stale_row(const gpu_head *h)
 
 void screen_certificates(void)
 {
-    for (int i = 0; i < 2 * HEAD_KINDS; i++) {
-        const int kind = i / 2;
-        const gumbel_screen_format format = i % 2 ? GUMBEL_SCREEN_NIBBLES : GUMBEL_SCREEN_BYTES;
+    for (int i = 0; i < SCREEN_KINDS * HEAD_KINDS; i++) {
+        const int kind = i / SCREEN_KINDS, how = i % SCREEN_KINDS;
         generated_head generated =
             generate_head((head_kind)kind, kind % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 1000 + kind,
                           200 + 7 * kind, 1, 5);
-        gpu_head h = copy_head_to_gpu_as(&generated, (gumbel_screen_certificate)(kind % 2), format);
+        gpu_head h = copy_head_to_gpu(&generated, (screen_kind)how);
         char *screen = make_zeroed(h.screen.bytes, 1);
         gumbel_screen_offsets offsets;
         gpu_fetch(screen, h.screen.data, h.screen.bytes);
@@ -175,7 +174,7 @@ void screen_certificates(void)
                   offsets.bytes == h.screen.bytes,
               "%s", head_kind_names[kind]);
         CHECK(header->check == gumbel_screen_checksum(header) &&
-                  header->certificate == (uint32_t)(kind % 2),
+                  header->certificate == (uint32_t)(how == SCREEN_CERTAIN),
               "%s", head_kind_names[kind]);
         check_bytes_of_cpu(&generated, screen, &offsets);
         for (int64_t row = 0; row < generated.weight.rows && !checks_failed(); row++)
@@ -211,11 +210,11 @@ static char *remake_screen(const gpu_head *h, const uint64_t *seed, int is_captu
 
 /* A seed gives the same bytes again, also from a graph, whose launches outlive the call's memory;
  * screens without a seed differ. D has more columns than one launch carries dither of. */
-static void check_dither(gumbel_screen_format format)
+static void check_dither(screen_kind kind)
 {
     const uint64_t seed = 7;
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 1000, 2504, 1, 5);
-    gpu_head h = copy_head_to_gpu_as(&generated, GUMBEL_SCREEN_PROBABLE, format);
+    gpu_head h = copy_head_to_gpu(&generated, kind);
     char *first = make_zeroed(h.screen.bytes, 1), *screens[4];
     gumbel_screen_offsets offsets;
     gpu_fetch(first, h.screen.data, h.screen.bytes);
@@ -243,8 +242,8 @@ static void check_dither(gumbel_screen_format format)
 
 void screen_dither(void)
 {
-    check_dither(GUMBEL_SCREEN_BYTES);
-    check_dither(GUMBEL_SCREEN_NIBBLES);
+    check_dither(SCREEN_PROBABLE);
+    check_dither(SCREEN_NIBBLES);
 }
 
 /* The format of a screen is that of its options. A screen of another layout than that of the format
@@ -252,7 +251,7 @@ void screen_dither(void)
 void screen_layouts(void)
 {
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 5008, 256, 2, 5);
-    gpu_head h = copy_head_to_gpu(&generated, GUMBEL_SCREEN_PROBABLE);
+    gpu_head h = copy_head_to_gpu(&generated, SCREEN_PROBABLE);
     const gumbel_screen_options nibbles = {.struct_size = sizeof nibbles,
                                            .format = GUMBEL_SCREEN_NIBBLES};
     CHECK(gumbel_screen_prepare(gpu, NULL, &h.head.weight, &nibbles, &h.screen, &error) ==
@@ -289,7 +288,7 @@ void screen_stale(void)
             (head_kind)kind, kind % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 1000, 200, 1, 5);
         void *weight = (void *)(uintptr_t)generated.weight.data;
         const size_t bytes = 1000 * 200 * dtype_size(generated.weight.dtype);
-        gpu_head h = copy_head_to_gpu(&generated, GUMBEL_SCREEN_PROBABLE);
+        gpu_head h = copy_head_to_gpu(&generated, SCREEN_PROBABLE);
         gumbel_screen_header header;
         CHECK(find_stale_row(&h) == -1, "%s: %s", head_kind_names[kind], error.message);
         for (int64_t row = 12; row < 1000; row += 12 * 27) { /* rows of no special kind */
@@ -380,7 +379,7 @@ static double measure_roundings(int kind, int64_t columns, gumbel_dtype dtype)
     for (int64_t i = 0; i < batch * columns; i++)
         dtype_store(hidden, dtype, i,
                     rounding_hidden(kind, i / columns, i % columns, columns, &state));
-    gpu_head h = copy_head_to_gpu(&generated, GUMBEL_SCREEN_PROBABLE);
+    gpu_head h = copy_head_to_gpu(&generated, SCREEN_PROBABLE);
     float zero = 0, *temperature = gpu_copy(&zero, sizeof zero);
     gumbel_sampling how = {.struct_size = sizeof how, .temperature = {temperature, GUMBEL_SAME}};
     outcome *out = outcome_make(batch, 1);

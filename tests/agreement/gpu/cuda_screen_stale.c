@@ -107,8 +107,7 @@ static void draw_stale_kinds(const stale_kind *kinds, int count, int64_t vocab, 
         const gumbel_dtype dtype = i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
         generated_head generated =
             generate_head((head_kind)(i % HEAD_HOSTILE), dtype, vocab, columns, batch, 21);
-        gpu_head h =
-            copy_head_to_gpu(&generated, i % 2 ? GUMBEL_SCREEN_CERTAIN : GUMBEL_SCREEN_PROBABLE);
+        gpu_head h = copy_head_to_gpu(&generated, (screen_kind)(i % SCREEN_KINDS));
         spoil_rows(&generated.weight, kind, &random);
         gpu_put(h.weight, generated.weight.data, (size_t)(vocab * columns) * dtype_size(dtype));
         for (int rules_level = 0; rules_level < 3; rules_level++)

@@ -305,16 +305,15 @@ static void compare_calls(const gpu_head *h, const row_rules *rules, int64_t bat
     free_output_pair(&pair);
 }
 
-static void compare_certificate(const generated_head *generated, const char *name,
-                                gumbel_screen_certificate certificate, const int64_t *batches,
-                                int count)
+static void compare_screen(const generated_head *generated, const char *name, screen_kind screen,
+                           const int64_t *batches, int count)
 {
-    gpu_head h = copy_head_to_gpu(generated, certificate);
+    gpu_head h = copy_head_to_gpu(generated, screen);
     const row_rules rules = make_rules(generated->weight.rows);
     for (const int64_t *batch = batches; *batch; batch++) {
         char what[96];
         snprintf(what, sizeof what, "%s, %s, V = %lld, D = %lld, B = %lld", name,
-                 certificate_names[certificate], (long long)generated->weight.rows,
+                 screen_kind_names[screen], (long long)generated->weight.rows,
                  (long long)generated->weight.cols, (long long)*batch);
         compare_calls(&h, &rules, *batch, *batch % 3 == 1 ? 3 : 1, count, what);
         print_counts(what);
@@ -328,9 +327,8 @@ static void compare_head_kind(head_kind kind, int64_t vocab, int64_t columns,
 {
     const gumbel_dtype dtype = kind == HEAD_STRUCTURED ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
     generated_head generated = generate_head(kind, dtype, vocab, columns, ROWS, 3);
-    for (int certificate = 0; certificate < 2; certificate++)
-        compare_certificate(&generated, head_kind_names[kind],
-                            (gumbel_screen_certificate)certificate, batches, count);
+    for (int screen = 0; screen < SCREEN_KINDS; screen++)
+        compare_screen(&generated, head_kind_names[kind], (screen_kind)screen, batches, count);
     free_generated_head(&generated);
 }
 
@@ -375,7 +373,7 @@ void screen_truncated_odd(void)
             memset(weight, 0, (size_t)(vocab * columns) * sizeof *weight);
         if (odd == 3)
             dtype_store_nan(weight, GUMBEL_BFLOAT16, 777 * columns + 5);
-        gpu_head h = copy_head_to_gpu(&generated, (gumbel_screen_certificate)(i % 2));
+        gpu_head h = copy_head_to_gpu(&generated, (screen_kind)(i % SCREEN_KINDS));
         row_rules rules = make_rules(192 + vocab);
         if (odd == 0) {
             gumbel_screen_header header;
@@ -417,7 +415,7 @@ void screen_truncated_odd(void)
 void screen_truncated_replays(void)
 {
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 40000, 256, ROWS, 5);
-    gpu_head h = copy_head_to_gpu(&generated, GUMBEL_SCREEN_PROBABLE);
+    gpu_head h = copy_head_to_gpu(&generated, SCREEN_PROBABLE);
     const row_rules rules = make_rules(generated.weight.rows);
     gumbel_head head = h.head, without = h.head;
     head.hidden.rows = without.hidden.rows = 12;

@@ -22,21 +22,19 @@ int32_t *copy_masks_to_gpu(int64_t rows, int64_t words, int64_t empty_row)
     return copied;
 }
 
-gpu_head copy_head_to_gpu(const generated_head *generated, gumbel_screen_certificate certificate)
-{
-    return copy_head_to_gpu_as(generated, certificate, GUMBEL_SCREEN_BYTES);
-}
-
-gpu_head copy_head_to_gpu_as(const generated_head *generated, gumbel_screen_certificate certificate,
-                             gumbel_screen_format format)
+gpu_head copy_head_to_gpu(const generated_head *generated, screen_kind kind)
 {
     static const uint64_t seed = 7;
-    const gumbel_screen_options options = {sizeof options, certificate, format, &seed};
+    const gumbel_screen_options options = {
+        .struct_size = sizeof options,
+        .certificate = kind == SCREEN_CERTAIN ? GUMBEL_SCREEN_CERTAIN : GUMBEL_SCREEN_PROBABLE,
+        .format = kind == SCREEN_NIBBLES ? GUMBEL_SCREEN_NIBBLES : GUMBEL_SCREEN_BYTES,
+        .seed = &seed};
     size_t element = dtype_size(generated->weight.dtype);
     gpu_head h = {.head = {.struct_size = sizeof h.head,
                            .hidden = generated->hidden,
                            .weight = generated->weight},
-                  .screen.format = format};
+                  .screen.format = options.format};
     h.weight = gpu_copy(generated->weight.data,
                         (size_t)(generated->weight.rows * generated->weight.cols) * element);
     h.hidden = gpu_copy(generated->hidden.data,

@@ -16,10 +16,15 @@ typedef struct gpu_head {
     gumbel_screen screen;
 } gpu_head;
 
-/* Copies a head and makes its screen, of bytes or of `format`. The dither has a fixed seed. */
-gpu_head copy_head_to_gpu(const generated_head *generated, gumbel_screen_certificate certificate);
-gpu_head copy_head_to_gpu_as(const generated_head *generated, gumbel_screen_certificate certificate,
-                             gumbel_screen_format format);
+typedef enum screen_kind {
+    SCREEN_PROBABLE, /* bytes, by certificate */
+    SCREEN_CERTAIN,
+    SCREEN_NIBBLES, /* probable */
+    SCREEN_KINDS,
+} screen_kind;
+
+/* The dither of the screen has a fixed seed. */
+gpu_head copy_head_to_gpu(const generated_head *generated, screen_kind kind);
 void free_gpu_head(gpu_head *h);
 
 /* Whether a rung with a screen serves the call, truncated or not. */
@@ -29,8 +34,8 @@ int is_screened(const gumbel_head *head, const gumbel_sampling *sampling);
  * nearly all; none in `empty_row`, unless that is -1. The caller frees them. */
 int32_t *copy_masks_to_gpu(int64_t rows, int64_t words, int64_t empty_row);
 
-static const char *const certificate_names[] = {
-    [GUMBEL_SCREEN_PROBABLE] = "probable", [GUMBEL_SCREEN_CERTAIN] = "certain"};
+static const char *const screen_kind_names[] = {
+    [SCREEN_PROBABLE] = "probable", [SCREEN_CERTAIN] = "certain", [SCREEN_NIBBLES] = "nibbles"};
 
 typedef struct screened_draw {
     void *workspace;

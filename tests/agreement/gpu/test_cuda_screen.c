@@ -130,14 +130,13 @@ static void compare_calls(const gpu_head *h, int count, int temperature_count, c
     gpu_free(position_on_gpu);
 }
 
-static void compare_certificate(const generated_head *generated, const char *name,
-                                gumbel_screen_certificate certificate, int count,
-                                int temperature_count, int list_max)
+static void compare_screen(const generated_head *generated, const char *name, screen_kind screen,
+                           int count, int temperature_count, int list_max)
 {
-    gpu_head h = copy_head_to_gpu(generated, certificate);
+    gpu_head h = copy_head_to_gpu(generated, screen);
     char what[96];
     snprintf(what, sizeof what, "%s %s, %s, V = %lld, D = %lld, B = %lld%s", name,
-             dtype_name(generated->weight.dtype), certificate_names[certificate],
+             dtype_name(generated->weight.dtype), screen_kind_names[screen],
              (long long)generated->weight.rows, (long long)generated->weight.cols,
              (long long)generated->hidden.rows, list_max ? ", short lists" : "");
     if (list_max) {
@@ -152,7 +151,7 @@ static void compare_certificate(const generated_head *generated, const char *nam
     free_gpu_head(&h);
 }
 
-/* Compares calls of a generated head, with each certificate. A nonzero `list_max` replaces the
+/* Compares calls of a generated head, with each kind of screen. A nonzero `list_max` replaces the
  * screen's own. */
 static void compare_generated_head(head_kind kind, gumbel_dtype dtype, int64_t vocab,
                                    int64_t columns, int64_t batch, int count, int temperature_count,
@@ -160,10 +159,9 @@ static void compare_generated_head(head_kind kind, gumbel_dtype dtype, int64_t v
 {
     generated_head generated =
         generate_head(kind, dtype, vocab, columns, batch, 21 + (uint64_t)batch);
-    for (int certificate = 0; certificate < 2; certificate++)
-        compare_certificate(&generated, head_kind_names[kind],
-                            (gumbel_screen_certificate)certificate, count, temperature_count,
-                            list_max);
+    for (int screen = 0; screen < SCREEN_KINDS; screen++)
+        compare_screen(&generated, head_kind_names[kind], (screen_kind)screen, count,
+                       temperature_count, list_max);
     free_generated_head(&generated);
 }
 
@@ -229,8 +227,8 @@ static void screen_odd(void)
             dtype_store_nan(hidden, dtype, 3 * 128 + 5);
         if (odd == 3)
             dtype_store_infinite(hidden, dtype, 3 * 128 + 5, -1);
-        for (int certificate = 0; certificate < 2; certificate++) {
-            gpu_head h = copy_head_to_gpu(&generated, (gumbel_screen_certificate)certificate);
+        for (int screen = 0; screen < SCREEN_KINDS; screen++) {
+            gpu_head h = copy_head_to_gpu(&generated, (screen_kind)screen);
             compare_calls(&h, 6, TEMPERATURES, names[odd]);
             print_counts(names[odd]);
             free_gpu_head(&h);
@@ -243,13 +241,15 @@ static void screen_odd(void)
 static void screen_shard(void)
 {
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 5008, 128, 5, 5);
-    gpu_head h = copy_head_to_gpu(&generated, GUMBEL_SCREEN_PROBABLE);
-    h.head.first_token = 192;
-    compare_calls(&h, 8, 4, "shard");
-    h.head.vocab_size = 192 + 4001;
-    compare_calls(&h, 8, 4, "shard that ends early");
-    print_counts("shards");
-    free_gpu_head(&h);
+    for (int screen = 0; screen < SCREEN_KINDS; screen++) {
+        gpu_head h = copy_head_to_gpu(&generated, (screen_kind)screen);
+        h.head.first_token = 192;
+        compare_calls(&h, 8, 4, "shard");
+        h.head.vocab_size = 192 + 4001;
+        compare_calls(&h, 8, 4, "shard that ends early");
+        print_counts("shards");
+        free_gpu_head(&h);
+    }
     free_generated_head(&generated);
 }
 
@@ -264,10 +264,9 @@ static void screen_large(void)
 
 /* ---------------------------------------------------------------------------- replays ---- */
 
-static void screen_replays(void)
+static void replay_draws(const generated_head *generated, screen_kind screen)
 {
-    generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 9600, 256, 12, 5);
-    gpu_head h = copy_head_to_gpu(&generated, GUMBEL_SCREEN_PROBABLE);
+    gpu_head h = copy_head_to_gpu(generated, screen);
     gumbel_head without = h.head;
     uint64_t seed = 7, position = 0, *seed_on_gpu = gpu_copy(&seed, sizeof seed),
              *position_on_gpu = gpu_copy(&seed, sizeof seed);
@@ -305,6 +304,13 @@ static void screen_replays(void)
     gpu_free(seed_on_gpu);
     gpu_free(position_on_gpu);
     free_gpu_head(&h);
+}
+
+static void screen_replays(void)
+{
+    generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 9600, 256, 12, 5);
+    for (int screen = 0; screen < SCREEN_KINDS; screen++)
+        replay_draws(&generated, (screen_kind)screen);
     free_generated_head(&generated);
 }
 

@@ -68,6 +68,12 @@ static inline float __uint2float_rz(uint32_t x)
     return (float)(x >> drop << drop);
 }
 
+static inline int __dp4a(int a, int b, int sum)
+{
+    for (int shift = 0; shift < 32; shift += 8)
+        sum += (int8_t)(a >> shift) * (int8_t)(b >> shift);
+    return sum;
+}
 static inline int __popc(uint32_t x) { return __builtin_popcount(x); }
 static inline int __clz(uint32_t x) { return x ? __builtin_clz(x) : 32; }
 static inline int __ffs(uint32_t x) { return __builtin_ffs((int)x); }

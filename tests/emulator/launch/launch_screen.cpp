@@ -87,29 +87,38 @@ void split_body(const void *argument)
     }
 }
 
-template <cuda_screen_case kind> using draw_kernel = void (*)(screen_call<kind>);
+/* Runs the kernel of this width; `kernels` are those of a case. */
+template <cuda_screen_case kind>
+void run_draw(const emulated_screen &launch,
+              void (*const (&kernels)[CUDA_SCREEN_WIDTHS])(screen_call<kind>))
+{
+    kernels[launch.width_index]({launch.params});
+}
+
+#define DRAW_CASE(kind, name)                                                                      \
+    case kind:                                                                                     \
+        return run_draw<kind>(launch, {gumbel_screen_rows_8##name, gumbel_screen_rows_16##name,    \
+                                       gumbel_screen_rows_32##name, gumbel_screen_rows_64##name,   \
+                                       gumbel_screen_rows_128##name})
 
 void draw_body(const void *argument)
 {
-    static const draw_kernel<CUDA_SCREEN_PLAIN> plain[CUDA_SCREEN_WIDTHS] = {
-        gumbel_screen_rows_8, gumbel_screen_rows_16, gumbel_screen_rows_32, gumbel_screen_rows_64,
-        gumbel_screen_rows_128};
-    static const draw_kernel<CUDA_SCREEN_ANY> any[CUDA_SCREEN_WIDTHS] = {
-        gumbel_screen_rows_8_any, gumbel_screen_rows_16_any, gumbel_screen_rows_32_any,
-        gumbel_screen_rows_64_any, gumbel_screen_rows_128_any};
-    static const draw_kernel<CUDA_SCREEN_TRUNCATED> truncated[CUDA_SCREEN_WIDTHS] = {
-        gumbel_screen_rows_8_truncated, gumbel_screen_rows_16_truncated,
-        gumbel_screen_rows_32_truncated, gumbel_screen_rows_64_truncated,
-        gumbel_screen_rows_128_truncated};
     const emulated_screen &launch = *(const emulated_screen *)argument;
     switch (cuda_screen_case_of(&launch.params.call.problem)) {
-    case CUDA_SCREEN_PLAIN:
-        return plain[launch.width_index]({launch.params});
-    case CUDA_SCREEN_TRUNCATED:
-        return truncated[launch.width_index]({launch.params});
+        DRAW_CASE(CUDA_SCREEN_PLAIN, );
+        DRAW_CASE(CUDA_SCREEN_ANY, _any);
+        DRAW_CASE(CUDA_SCREEN_TRUNCATED, _truncated);
+        DRAW_CASE(CUDA_SCREEN_NESTED, _nested);
+        DRAW_CASE(CUDA_SCREEN_NESTED_ANY, _nested_any);
+        DRAW_CASE(CUDA_SCREEN_NESTED_TRUNCATED, _nested_truncated);
     default:
-        return any[launch.width_index]({launch.params});
+        die("no such case");
     }
+}
+
+void refine_body(const void *argument)
+{
+    gumbel_refine_rows({((const emulated_screen *)argument)->params});
 }
 
 void score_body(const void *argument)
@@ -497,6 +506,7 @@ void split_rows(emulated_screen &launch, fenced_arrays &arrays, const cuda_param
     arrays.allocate(s.coarse_errors, (size_t)s.width);
     arrays.allocate(s.state, 1);
     arrays.allocate(s.entries, CUDA_SCREEN_GROUPS * CUDA_SCREEN_GROUP_CANDIDATES_MAX);
+    arrays.allocate(s.coarse_entries, CUDA_SCREEN_GROUPS * CUDA_SCREEN_GROUP_COARSE);
     if (s.draws > q.batch)
         arrays.allocate(s.spread_hidden, (size_t)(s.draws * q.hidden_size));
     arrays.allocate(s.maxima, (size_t)(s.draws * (q.vocab / CUDA_SCREEN_TILE + 1)));
@@ -515,7 +525,9 @@ void find_candidates(emulated_screen &launch, fenced_arrays &arrays, const cuda_
     const gumbel_problem &q = call.problem;
     cuda_screen_params &s = launch.params;
     split_rows(launch, arrays, call, random, what);
-    s.call.stages = 2 + (int)random_below(random, (uint32_t)cuda_screen_stages(s.width) - 1);
+    const cuda_screen_case kind = cuda_screen_case_of(&q);
+    const int stages_max = cuda_screen_stages(s.width, kind == CUDA_SCREEN_NESTED);
+    s.call.stages = 2 + (int)random_below(random, (uint32_t)stages_max - 1);
     const int width = cuda_sm90_widths[cuda_sm90_width_for(s.draws)];
     launch.full_pass = call;
     launch.full_pass.tag++;
@@ -525,13 +537,18 @@ void find_candidates(emulated_screen &launch, fenced_arrays &arrays, const cuda_
         2 + (int)random_below(random, (uint32_t)cuda_sm90_stages(width, 1, 0, 0) - 1);
     launch.random = random;
     launch.what = what;
-    /* The CTAs of truncated rows wait for each other with a limit, so they run at the same time. */
+    /* CTAs that wait for each other, with a limit, run at the same time. */
     const int draw_ctas = std::min(s.call.tiles, ctas);
-    const bool is_truncated = cuda_screen_truncates(cuda_screen_case_of(&q));
-    run_ctas(draw_body, &launch,
-             {draw_ctas, is_truncated ? draw_ctas : 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES,
-              memories},
-             random, what);
+    const bool waits = cuda_screen_truncates(kind) || kind == CUDA_SCREEN_NESTED;
+    run_ctas(
+        draw_body, &launch,
+        {draw_ctas, waits ? draw_ctas : 1, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES, memories},
+        random, what);
+    if (kind == CUDA_SCREEN_NESTED)
+        run_ctas(refine_body, &launch,
+                 {s.draws + ctas, 1, CUDA_SCREEN_REFINE_THREADS,
+                  (size_t)CUDA_SCREEN_REFINE_BYTES(s.depths), memories},
+                 random, what);
     run_ctas(score_body, &launch,
              {CUDA_SCREEN_GROUPS + ctas, 1, CUDA_SCREEN_SCORE_THREADS, CUDA_SCREEN_SCORE_BYTES,
               memories},

@@ -14,6 +14,13 @@
 namespace
 {
 
+/* Row of the operand that holds a token of the tile: the inverse of the map in screen_draw.cu. */
+__device__ __forceinline__ int operand_row(int token)
+{
+    const int half = token / 64, warp = token % 64 / 16, g = token % 16 / 2, f = token % 2;
+    return 64 * half + 16 * warp + 8 * f + g;
+}
+
 /* The penalties of a row, which lower the logits of tokens in its history. */
 struct screen_penalties {
     gumbel_penalties penalties;
@@ -43,8 +50,8 @@ template <cuda_screen_case kind> struct screen_call : cuda_screen_params {
     static constexpr bool nibbles = kind >= CUDA_SCREEN_NESTED, /* of a copy of nibbles */
         coarse = kind == CUDA_SCREEN_NESTED;                    /* of the high ones alone */
     static constexpr bool sampled = kind == CUDA_SCREEN_ANY || kind == CUDA_SCREEN_NESTED_ANY,
-                          truncates = kind == CUDA_SCREEN_TRUNCATED ||
-                                      kind == CUDA_SCREEN_NESTED_TRUNCATED;
+                          truncates =
+                              kind == CUDA_SCREEN_TRUNCATED || kind == CUDA_SCREEN_NESTED_TRUNCATED;
     static constexpr bool masked = sampled || truncates;
     /* Service threads that score candidates; for truncated rows the other service threads raise
      * shared thresholds. */

@@ -5,14 +5,16 @@
  *        planes of the hidden state (docs/maths.md, section 14). A token whose upper bound cannot
  *        reach the row's threshold with any noise is dropped; the others go to a list. The
  *        threshold of a truncated row has no noise (screen_thresholds.cuh).
- * COST   V D bytes, read once; 4 V D B byte operations on the tensor cores.
+ * COST   V D bytes, read once, or V D / 2 of high nibbles; 4 V D B byte operations on the tensor
+ *        cores.
  * MAP    as fused_sm90.cuh in its ping-pong schedule: a persistent CTA a multiprocessor, two
  *        consumers of one warpgroup each, three service warps, one producer thread. A tile is 128
  *        rows of the screen by n columns: column 2 b is the upper plane of row b, 2 b + 1 the lower
  *        one, so that a thread holds both sums of its two neighbouring tokens of a row. Row
  *        16 w + 8 f + g of the operand is token 16 w + 2 g + f.
- * SMEM   a ring of stages, each 128 x 128 bytes of the screen and n x 128 of the planes, both
- *        copied as they lie in memory, swizzled; then screen_shared.cuh.
+ * SMEM   a ring of stages, each 128 x 128 bytes or nibbles of the screen and n x 128 bytes of the
+ *        planes, copied as they lie in memory; then screen_shared.cuh. wgmma reads bytes from there;
+ *        nibbles are first made bytes in registers: a high one 16 (n - 8), both together q.
  * SYNC   as fused_sm90.cuh: full and empty for stages; served, drawn and multiplied for consumers.
  *        The kernel starts while the launch before it ends, and prefetches its first stages until
  *        then.
@@ -27,75 +29,188 @@
 namespace
 {
 
-constexpr int kTileBytes = CUDA_SCREEN_TILE * CUDA_SCREEN_TILE;
-/* Half a tile, and a whole one, in units of matrix descriptors. */
-constexpr uint32_t kLowHalf = kTileBytes / 2 / 16, kWhole = kTileBytes / 16;
+/* Sizes of a stage: a tile of the screen, then the planes. */
+template <int n, class call> struct screen_stage {
+    static constexpr int tile_bytes = CUDA_SCREEN_TILE_BYTES(call::coarse),
+                         plane_bytes = n * CUDA_SCREEN_TILE, bytes = tile_bytes + plane_bytes;
+    /* Of an array of tiles of the copy. */
+    static constexpr int array_bytes = CUDA_SCREEN_TILE_BYTES(call::nibbles);
+};
 
 /* Shared memory of a kernel of n columns. */
 template <int n> struct screen_memory {
     unsigned char *stages;
     screen_shared<n> &shared;
-    __device__ __forceinline__ screen_memory(const cuda_screen_params &s, unsigned char *memory)
+    template <class call>
+    __device__ __forceinline__ screen_memory(const call &s, unsigned char *memory)
         : stages(memory),
-          shared(*(screen_shared<n> *)(memory + s.call.stages * CUDA_SCREEN_STAGE_BYTES(n)))
+          shared(*(screen_shared<n> *)(memory + s.call.stages * screen_stage<n, call>::bytes))
     {
     }
 };
 
 /* Prefetches the first stages to L2 before the previous launch has ended. L2 is coherent, so writes
  * of that launch are seen. */
-__device__ __forceinline__ void fetch_stages(const cuda_screen_params &s)
+template <class call> __device__ __forceinline__ void fetch_stages(const call &s)
 {
+    constexpr int bytes = CUDA_SCREEN_TILE_BYTES(call::nibbles);
     const int tile = blockIdx.x;
-    for (int k = 0; k < min(s.call.stages, s.depths) && tile < s.call.tiles; k++)
-        screen_fetch(s.copy + ((int64_t)tile * s.depths + k) * kTileBytes, kTileBytes);
+    const int stages = (call::coarse ? 2 : 1) * s.call.stages;
+    for (int k = 0; k < min(stages, s.depths) && tile < s.call.tiles; k++) {
+        const int64_t at = ((int64_t)tile * s.depths + k) * bytes;
+        screen_fetch(s.copy + at, bytes);
+        if (call::nibbles && !call::coarse)
+            screen_fetch(s.low_nibbles + at, bytes);
+    }
 }
 
-template <int n>
-__device__ void produce_screen_stages(const cuda_screen_params &s, const screen_memory<n> &memory)
+template <int n, class call>
+__device__ void produce_screen_stages(const call &s, const screen_memory<n> &memory)
 {
-    constexpr int bytes = CUDA_SCREEN_STAGE_BYTES(n), planes = n * CUDA_SCREEN_TILE;
+    using sizes = screen_stage<n, call>;
+    constexpr int bytes = sizes::array_bytes, planes = sizes::plane_bytes;
     stage_ring at(s.call.stages);
     uint64_t once = ptx_policy_evict_first(), often = ptx_policy_evict_last();
     for (int tile = blockIdx.x; tile < s.call.tiles; tile += gridDim.x) {
-        const int8_t *from = s.copy + (int64_t)tile * s.depths * kTileBytes;
+        const int64_t from = (int64_t)tile * s.depths * bytes;
 #pragma unroll 1
         for (int k = 0; k < s.depths; k++, at.advance()) {
-            unsigned char *stage = memory.stages + at.stage * bytes;
+            unsigned char *stage = memory.stages + at.stage * sizes::bytes;
             uint64_t *arrived = &memory.shared.full[at.stage];
             ptx_barrier_wait(&memory.shared.empty[at.stage], at.parity ^ 1);
-            ptx_barrier_arrive_expect(arrived, bytes);
-            screen_copy(stage, from + (int64_t)k * kTileBytes, kTileBytes, arrived, once);
-            screen_copy(stage + kTileBytes, s.planes + (int64_t)k * planes, planes, arrived, often);
+            ptx_barrier_arrive_expect(arrived, sizes::bytes);
+            screen_copy(stage, s.copy + from + (int64_t)k * bytes, bytes, arrived, once);
+            if (call::nibbles && !call::coarse)
+                screen_copy(stage + bytes, s.low_nibbles + from + (int64_t)k * bytes, bytes,
+                            arrived, once);
+            screen_copy(stage + sizes::tile_bytes, s.planes + (int64_t)k * planes, planes, arrived,
+                        often);
         }
     }
 }
 
 template <int n> using screen_sums = int32_t[2][n / 2];
 
-/* Computes the product of the consumer's tile. */
-template <int n>
-__device__ __forceinline__ void multiply_screen_tile(screen_sums<n> &sum, int depths,
-                                                     const screen_memory<n> &memory, stage_ring &at)
+/* A thread's part of a stage of nibbles: of both halves of the tile, rows g and g + 8 of its warp's
+ * sixteen (screen_params.h). */
+template <bool coarse> struct nibble_parts {
+    uint4 upper[2][2], lower[coarse ? 1 : 2][2];
+
+    __device__ __forceinline__ void load(const unsigned char *tile)
+    {
+        constexpr int low = CUDA_SCREEN_TILE_BYTES(true), row_bytes = CUDA_SCREEN_TILE / 2;
+        const int thread = threadIdx.x % 128, row = thread / 32 * 16 + thread % 32 / 4;
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+#pragma unroll
+            for (int f = 0; f < 2; f++) {
+                const unsigned char *at =
+                    tile + (64 * h + 8 * f + row) * row_bytes + 16 * (thread % 4);
+                upper[h][f] = *(const uint4 *)at;
+                if (!coarse)
+                    lower[h][f] = *(const uint4 *)(at + low);
+            }
+    }
+
+    /* The words of half h of the tile that screen_wgmma::add_registers() takes, for each 32 columns
+     * of the stage. */
+    __device__ __forceinline__ void unpack(int h, uint32_t (&words)[CUDA_SCREEN_TILE / 32][4]) const
+    {
+#pragma unroll
+        for (int f = 0; f < 2; f++) {
+            const uint4 u = upper[h][f], l = coarse ? uint4{0, 0, 0, 0} : lower[coarse ? 0 : h][f];
+            const uint32_t us[4] = {u.x, u.y, u.z, u.w}, ls[4] = {l.x, l.y, l.z, l.w};
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                words[i / 2 * 2][i % 2 * 2 + f] = screen_low_half(us[i], ls[i]);
+                words[i / 2 * 2 + 1][i % 2 * 2 + f] = screen_high_half(us[i], ls[i]);
+            }
+        }
+    }
+};
+
+/* Queues the products of a stage of nibbles, whose planes are at address `planes`. */
+template <int n, bool coarse>
+__device__ __forceinline__ void queue_nibbles(screen_sums<n> &sum,
+                                              const nibble_parts<coarse> &parts, uint32_t planes)
 {
+    uint32_t words[2][CUDA_SCREEN_TILE / 32][4];
+    parts.unpack(0, words[0]);
+    parts.unpack(1, words[1]);
+#pragma unroll
+    for (int step = 0; step < CUDA_SCREEN_TILE / 32; step++)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            screen_settle(words[h][step]);
+    ptx_wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < CUDA_SCREEN_TILE / 32; step++)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            screen_wgmma<n>::add_registers(sum[h], words[h][step],
+                                           wgmma_descriptor(planes + 2 * step));
+    ptx_wgmma_commit();
+}
+
+/* Computes the product of the consumer's tile of nibbles. A product reads registers, so a stage is
+ * unpacked when the products of the one before have ended, and loaded while they run. */
+template <int n, class call>
+__device__ __forceinline__ void multiply_nibbles(const call &s, screen_sums<n> &sum,
+                                                 const screen_memory<n> &memory, stage_ring &at)
+{
+    using sizes = screen_stage<n, call>;
+    screen_shared<n> &shared = memory.shared;
+    const uint32_t start = wgmma_address(memory.stages + sizes::tile_bytes);
+    nibble_parts<call::coarse> parts;
+    const auto planes_of = [&](int stage) {
+        return __shfl_sync(~0u, start + stage * (sizes::bytes / 16), 0);
+    };
+    const auto load_stage = [&] {
+        ptx_barrier_wait(&shared.full[at.stage], at.parity);
+        parts.load(memory.stages + at.stage * sizes::bytes);
+    };
+    load_stage();
+#pragma unroll 1
+    for (int k = 1; k < s.depths; k++) {
+        const int stage = at.stage;
+        queue_nibbles<n>(sum, parts, planes_of(stage));
+        at.advance();
+        load_stage();
+        ptx_wgmma_wait<0>();
+        if (threadIdx.x % 128 == 0)
+            ptx_barrier_arrive(&shared.empty[stage]);
+    }
+    queue_nibbles<n>(sum, parts, planes_of(at.stage));
+    if (threadIdx.x % 32 == 0)
+        ptx_barrier_arrive(&shared.multiplied[threadIdx.x / 128]);
+    ptx_wgmma_wait<0>();
+    if (threadIdx.x % 128 == 0)
+        ptx_barrier_arrive(&shared.empty[at.stage]);
+    at.advance();
+}
+
+/* Computes the product of the consumer's tile of bytes, which wgmma reads from shared memory. */
+template <int n, class call>
+__device__ __forceinline__ void multiply_bytes(const call &s, screen_sums<n> &sum,
+                                               const screen_memory<n> &memory, stage_ring &at)
+{
+    using sizes = screen_stage<n, call>;
+    constexpr uint32_t half = sizes::tile_bytes / 2 / 16, whole = sizes::tile_bytes / 16;
     screen_shared<n> &shared = memory.shared;
     const uint32_t start = wgmma_address(memory.stages);
     int previous = -1;
-#pragma unroll
-    for (int i = 0; i < n; i++)
-        sum[i / (n / 2)][i % (n / 2)] = 0;
 #pragma unroll 1
-    for (int k = 0; k < depths; k++, at.advance()) {
-        const uint32_t stage = start + at.stage * (CUDA_SCREEN_STAGE_BYTES(n) / 16);
+    for (int k = 0; k < s.depths; k++, at.advance()) {
+        const uint32_t stage = start + at.stage * (sizes::bytes / 16);
         const uint32_t a = __shfl_sync(~0u, stage, 0);
-        const uint32_t b = __shfl_sync(~0u, stage + kWhole, 0);
+        const uint32_t b = __shfl_sync(~0u, stage + whole, 0);
         ptx_barrier_wait(&shared.full[at.stage], at.parity);
         ptx_wgmma_fence();
 #pragma unroll
         for (int step = 0; step < CUDA_SCREEN_TILE / 32; step++)
 #pragma unroll
             for (int h = 0; h < 2; h++)
-                screen_wgmma<n>::add(sum[h], wgmma_descriptor(a + h * kLowHalf + 2 * step),
+                screen_wgmma<n>::add(sum[h], wgmma_descriptor(a + h * half + 2 * step),
                                      wgmma_descriptor(b + 2 * step));
         ptx_wgmma_commit();
         ptx_wgmma_wait<1>();
@@ -108,6 +223,19 @@ __device__ __forceinline__ void multiply_screen_tile(screen_sums<n> &sum, int de
     ptx_wgmma_wait<0>();
     if (threadIdx.x % 128 == 0)
         ptx_barrier_arrive(&shared.empty[previous]);
+}
+
+template <int n, class call>
+__device__ __forceinline__ void multiply_screen_tile(const call &s, screen_sums<n> &sum,
+                                                     const screen_memory<n> &memory, stage_ring &at)
+{
+#pragma unroll
+    for (int i = 0; i < n; i++)
+        sum[i / (n / 2)][i % (n / 2)] = 0;
+    if constexpr (call::nibbles)
+        multiply_nibbles<n>(s, sum, memory, at);
+    else
+        multiply_bytes<n>(s, sum, memory, at);
 }
 
 /* A consumer and its tile. */
@@ -178,13 +306,22 @@ template <int n, class call> class screen_consumer
         }
         if (thread < (shared.rows + 31) / 32 * 32)
             exchange_thresholds(draws);
-        if (draws) {
-            float noise_bounds[kTileBlocks];
-#pragma unroll
-            for (int b = 0; b < kTileBlocks; b++)
-                noise_bounds[b] = draw_reach(shared.draws[thread].greedy,
-                                             word_below(shared.first_words[b][thread]));
-            set_filters(s, shared, thread, noise_bounds, blocks);
+        if (draws)
+            set_first_filters(blocks);
+        ptx_named_barrier<1, 128>();
+    }
+
+    /* set_thresholds() by coarse bounds: sets filters that pass the tokens whose estimated score may
+     * exceed those of the tokens with the most noise. */
+    __device__ __forceinline__ void set_estimates(const screen_sums<n> &sum, int tile) const
+    {
+        gumbel_screen_block blocks[kTileBlocks];
+        load_blocks(s, tile, blocks);
+        store_noisiest(sum, blocks);
+        ptx_named_barrier<1, 128>();
+        if (shared.draws_row(thread)) {
+            shared.thresholds[thread] = initial_threshold();
+            set_first_filters(blocks);
         }
         ptx_named_barrier<1, 128>();
     }
@@ -256,7 +393,7 @@ template <int n, class call> class screen_consumer
     __device__ __forceinline__ float max_of_pair(const int32_t *sums, int h, int row,
                                                  const gumbel_screen_block &block) const
     {
-        const float width = lower_width(shared.hidden_errors[row], block);
+        const float width = lower_width(s, shared.hidden_errors[row], block);
         const uint32_t allowed = shared.allowed[h][row][own / 32] >> own % 32;
         const float unit = shared.units[row];
         const int place = 64 * h + own;
@@ -281,7 +418,20 @@ template <int n, class call> class screen_consumer
             shared.candidates[at] = {second.x, second.y, place + (1 << 8)};
     }
 
-    /* Stores the lower bound of each block's token with the most noise, if this thread holds it. */
+    /* Sets the filters of this thread's row for the CTA's first tile. */
+    __device__ __forceinline__ void
+    set_first_filters(const gumbel_screen_block (&blocks)[kTileBlocks]) const
+    {
+        float noise_bounds[kTileBlocks];
+#pragma unroll
+        for (int b = 0; b < kTileBlocks; b++)
+            noise_bounds[b] =
+                draw_reach(shared.draws[thread].greedy, word_below(shared.first_words[b][thread]));
+        set_filters(s, shared, thread, noise_bounds, blocks);
+    }
+
+    /* Stores the lower bound of each block's token with the most noise, or by coarse bounds the
+     * estimate, if this thread holds it. */
     __device__ __forceinline__ void
     store_noisiest(const screen_sums<n> &sum,
                    const gumbel_screen_block (&blocks)[kTileBlocks]) const
@@ -295,7 +445,9 @@ template <int n, class call> class screen_consumer
                 if (!shared.draws_row(row) || other > 1 || 64 * h + own + other >= tokens ||
                     (call::masked && !(shared.allowed[h][row][own / 32] >> (own % 32 + other) & 1)))
                     continue;
-                const float width = lower_width(shared.hidden_errors[row], blocks[h]);
+                const gumbel_screen_hidden_error &hidden_error = shared.hidden_errors[row];
+                const float width =
+                    call::coarse ? -hidden_error.shift : lower_width(s, hidden_error, blocks[h]);
                 const float middle = other ? middle_of(sum[h] + 4 * j + 2, shared.units[row])
                                            : middle_of(sum[h] + 4 * j, shared.units[row]);
                 shared.noisiest_bounds[h][row] =
@@ -359,7 +511,7 @@ __device__ void consume_screen_tiles(const call &s, unsigned char *bytes)
         if (own != 0 || turn != 0)
             ptx_barrier_wait(&shared.multiplied[1 - own], (turn & 1) ^ (own == 0));
         const uint32_t began = clock();
-        multiply_screen_tile<n>(sum, s.depths, memory, at);
+        multiply_screen_tile<n>(s, sum, memory, at);
         at.skip_stages(s.depths);
         if (threadIdx.x % 128 == 0) {
             const uint32_t ended = clock();
@@ -369,12 +521,17 @@ __device__ void consume_screen_tiles(const call &s, unsigned char *bytes)
 #pragma unroll 1
         for (int tries = 0; repeats; tries++) {
             ptx_barrier_wait(&shared.served[own], served++ & 1);
-            if (served == 1 && own == 0)
-                call::truncates ? consumer.set_thresholds_truncated(sum, tile)
-                                : consumer.set_thresholds(sum, tile);
+            if (served == 1 && own == 0) {
+                if constexpr (call::truncates)
+                    consumer.set_thresholds_truncated(sum, tile);
+                else if constexpr (call::coarse)
+                    consumer.set_estimates(sum, tile);
+                else
+                    consumer.set_thresholds(sum, tile);
+            }
             consumer.draw_sums(sum);
             consumer.sync();
-            repeats = shared.must_repeat(tries);
+            repeats = shared.must_repeat(s, tries);
             ptx_barrier_arrive(&shared.drawn[own]);
         }
     }
@@ -406,7 +563,7 @@ template <int n, class call> __device__ __forceinline__ void run_screen_draw(con
         else if (threadIdx.x < SM90_DRAW_THREADS + SM90_SERVE_THREADS)
             screen_raise_thresholds(s, memory.shared);
         else if (threadIdx.x == SM90_DRAW_THREADS + SM90_SERVE_THREADS) {
-            produce_screen_stages<n>(s, memory);
+            produce_screen_stages(s, memory);
             ptx_allow_launch();
         }
     }
@@ -423,7 +580,10 @@ template <int n, class call> __device__ __forceinline__ void run_screen_draw(con
 #define KERNELS(n)                                                                                 \
     KERNEL(n, , CUDA_SCREEN_PLAIN)                                                                 \
     KERNEL(n, _any, CUDA_SCREEN_ANY)                                                               \
-    KERNEL(n, _truncated, CUDA_SCREEN_TRUNCATED)
+    KERNEL(n, _truncated, CUDA_SCREEN_TRUNCATED)                                                   \
+    KERNEL(n, _nested, CUDA_SCREEN_NESTED)                                                         \
+    KERNEL(n, _nested_any, CUDA_SCREEN_NESTED_ANY)                                                 \
+    KERNEL(n, _nested_truncated, CUDA_SCREEN_NESTED_TRUNCATED)
 KERNELS(8)
 KERNELS(16)
 KERNELS(32)

@@ -86,13 +86,6 @@ __device__ __forceinline__ double add_over_warp(double x)
     return x;
 }
 
-/* Row of the operand that holds a token of the tile: the inverse of the map in screen_draw.cu. */
-__device__ __forceinline__ int operand_row(int token)
-{
-    const int half = token / 64, warp = token % 64 / 16, g = token % 16 / 2, f = token % 2;
-    return 64 * half + 16 * warp + 8 * f + g;
-}
-
 /* Error, norm of the bytes and norm of the weights of a row, rounded up. */
 struct row_bounds {
     float error, size, weight;

@@ -37,7 +37,8 @@ typedef struct cuda_screen_params {
         *hidden_errors; /* [width / 2]; unit NaN: the full pass must draw this row */
     gumbel_screen_hidden_error *coarse_errors; /* CUDA_SCREEN_NESTED: those of the high nibbles */
     cuda_screen_state *state;
-    cuda_screen_entry *entries; /* [CUDA_SCREEN_GROUPS][CUDA_SCREEN_GROUP_CANDIDATES_MAX] */
+    cuda_screen_entry *entries;        /* [CUDA_SCREEN_GROUPS][CUDA_SCREEN_GROUP_CANDIDATES_MAX] */
+    cuda_screen_entry *coarse_entries; /* [CUDA_SCREEN_GROUPS][CUDA_SCREEN_GROUP_COARSE] */
     uint16_t
         *spread_hidden; /* [draws][D] if S > 1: the hidden state of each draw, for the full pass */
     /* Truncated rows only, [B][call.tiles]: a lower bound on the largest logit of each tile; NaN if

@@ -8,6 +8,7 @@
  * MAP    splitting: one CTA a draw (screen_split.cuh). Scoring: one CTA a multiprocessor
  *        (screen_score.cuh).
  */
+#include "cuda/fused/screen/screen_refine.cuh"
 #include "cuda/fused/screen/screen_score.cuh"
 #include "cuda/fused/screen/screen_split.cuh"
 
@@ -83,3 +84,9 @@ KERNEL(bf16, false, CUDA_SCREEN_ANY)
 KERNEL(f16, true, CUDA_SCREEN_ANY)
 KERNEL(bf16_truncated, false, CUDA_SCREEN_TRUNCATED)
 KERNEL(f16_truncated, true, CUDA_SCREEN_TRUNCATED)
+
+extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_REFINE_THREADS, CUDA_SCREEN_REFINE_CTAS)
+    gumbel_refine_rows(const __grid_constant__ screen_call<CUDA_SCREEN_NESTED> s)
+{
+    run_refining(s);
+}

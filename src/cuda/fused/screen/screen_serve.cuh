@@ -7,6 +7,11 @@
  * thresholds, the service warps set the filters of the next tile. If a tile has more candidates
  * than fit the list, those that fit raise thresholds, and the tile is filtered again, so that few
  * calls need the full pass.
+ *
+ * By coarse bounds only exact products raise thresholds. All CTAs publish the token with the largest
+ * estimated score of each row; a row's CTAs, in turns, compute the product of this token. A CTA's
+ * first tile is filtered twice: first without widths, for the estimates; then with the widths, from
+ * the thresholds of all CTAs.
  */
 #ifndef GUMBEL_CUDA_SCREEN_SERVE_CUH
 #define GUMBEL_CUDA_SCREEN_SERVE_CUH
@@ -47,7 +52,8 @@ template <int n, class call> class screen_server
             ptx_barrier_wait(&shared.drawn[consumer], parities >> consumer & 1);
             parities ^= 1u << consumer;
             const screen_time time = shared.times[consumer];
-            const bool repeats = shared.must_repeat(tries);
+            const bool repeats = shared.must_repeat(s, tries);
+            const bool estimates = call::coarse && turn == 0 && tries == 0;
             bound_candidates(first_token_of(tile), repeats);
             ptx_named_barrier<3, call::servers>(); /* all candidates have noise */
             tries = repeats ? tries + 1 : 0;
@@ -58,17 +64,9 @@ template <int n, class call> class screen_server
             if (thread == 0) {
                 shared.needs_full_pass |=
                     !repeats && shared.candidate_count > CUDA_SCREEN_TILE_QUEUE;
-                shared.candidate_count = 0;
+                shared.candidate_count = shared.estimates = 0;
             }
-            if (call::truncates)
-                store_maxima(repeats ? tile : tile - (int)gridDim.x, repeats);
-            else
-                publish_thresholds(time, repeats, turn == 1);
-            ptx_named_barrier<3, call::servers>(); /* all thresholds are published */
-            if (!call::truncates)
-                sharpen_leaders();
-            if (!call::truncates && thread < 32)
-                drop_beaten();
+            raise_thresholds(time, tile, repeats, estimates, turn == 1);
             set_tile_filters(tile, time.ended, repeats ? 0 : backoff_cycles(time.took));
             ptx_barrier_arrive(&shared.served[turn % kScreenConsumers]);
             if (call::truncates && tile + (int)gridDim.x >= s.call.tiles)
@@ -88,6 +86,31 @@ template <int n, class call> class screen_server
     }
 
   private:
+    /* Raises thresholds after a tile, before the filters of `next_tile` are set; that is the same
+     * tile if it repeats. */
+    __device__ __forceinline__ void raise_thresholds(screen_time time, int next_tile, bool repeats,
+                                                     bool estimates, bool first) const
+    {
+        if (call::coarse) {
+            publish_estimates(time, estimates);
+            sharpen_own_rows(repeats, next_tile / (int)gridDim.x);
+            if (estimates)
+                wait_for_thresholds(s, shared, thread, shared.draws_row(thread));
+            free_survivors();
+            return;
+        }
+        if (call::truncates)
+            store_maxima(repeats ? next_tile : next_tile - (int)gridDim.x, repeats);
+        else
+            publish_thresholds(time, repeats, first);
+        ptx_named_barrier<3, call::servers>(); /* all thresholds are published */
+        if (call::truncates)
+            return;
+        sharpen_leaders();
+        if (thread < 32)
+            drop_beaten();
+    }
+
     __device__ __forceinline__ uint32_t first_token_of(int tile) const
     {
         return (uint32_t)s.call.problem.first_token + CUDA_SCREEN_TILE * (uint32_t)tile;
@@ -119,10 +142,10 @@ template <int n, class call> class screen_server
         for (uint32_t k = thread; k < count; k += call::servers)
             add_noise(shared.candidates[k], first);
         ptx_named_barrier<3, call::servers>();
-        if (!call::truncates)
-            keep_survivors(count, first);
-        else if (!repeats) /* a token is listed once */
+        if (call::truncates && !repeats) /* a token is listed once */
             list_candidates(count, first);
+        else if (!call::truncates && !(call::coarse && shared.estimates))
+            keep_survivors(count, first);
     }
 
     /* Keeps the candidates that reach the best lower bounds. */
@@ -172,13 +195,21 @@ template <int n, class call> class screen_server
             lower += noise;
         }
         candidate.upper = upper;
-        shared.raise_best(i, lower, first + (candidate.place >> 8));
+        shared.raise_best(i, call::coarse ? estimate_score(lower, upper) : lower,
+                          first + (candidate.place >> 8));
+    }
+
+    /* An estimate of a score from coarse bounds. Their middle is off by a tenth of the width, one
+     * standard deviation, which is subtracted: some 5 of 6 scores exceed the estimate. */
+    static __device__ __forceinline__ float estimate_score(float lower, float upper)
+    {
+        return fmaf(0.45f, upper, 0.55f * lower);
     }
 
     /* Whether a score of at most `upper` cannot win. */
     __device__ __forceinline__ bool is_beaten(float upper, uint32_t row) const
     {
-        return upper < shared.best_bound(row) || upper < shared.thresholds[row];
+        return (!call::coarse && upper < shared.best_bound(row)) || upper < shared.thresholds[row];
     }
 
     /* Lists the candidates of truncated rows that reach their thresholds; one atomic reserves all
@@ -219,14 +250,21 @@ template <int n, class call> class screen_server
         store_tile_max(s, shared, thread, tile);
         shared.listed[thread] = 0;
         if (!repeats)
-            shared.best[thread] = (unsigned long long)ordered_bits(-INFINITY) << 32;
+            shared.clear_best(thread);
     }
 
     /* Raises row i's threshold to its best lower bound and publishes it; returns whether it rose.
      */
     __device__ __forceinline__ bool raise_row_threshold(int i) const
     {
-        const float safe = draw_threshold(shared.best_bound(i));
+        return raise_to_score(i, shared.best_bound(i));
+    }
+
+    /* Raises row i's threshold to a lower bound of a score and publishes it; returns whether it
+     * rose. */
+    __device__ __forceinline__ bool raise_to_score(int i, float score) const
+    {
+        const float safe = draw_threshold(score);
         const bool rises = safe > shared.thresholds[i];
         if (rises) {
             shared.thresholds[i] = safe;
@@ -257,6 +295,41 @@ template <int n, class call> class screen_server
             shared.leads[thread / 32] = ballot;
     }
 
+    /* By coarse bounds: publishes the best estimates of rows that exceed their thresholds. */
+    __device__ __forceinline__ void publish_estimates(screen_time time, bool estimates) const
+    {
+        if (shared.draws_row(thread)) {
+            if (estimates)
+                shared.thresholds[thread] = -INFINITY; /* was an estimate */
+            if (shared.best_bound(thread) > shared.thresholds[thread])
+                atomicMax(shared_estimate(s, thread), shared.best[thread]);
+            shared.clear_best(thread);
+        }
+        if (estimates && s.draws > kSharpened) /* for the estimates of other CTAs */
+            sm90_wait_cycles(time.ended, backoff_cycles(time.took));
+    }
+
+    /* By coarse bounds: computes products for the rows that this CTA serves, in turns with other
+     * CTAs of the row, or `always`. */
+    __device__ __forceinline__ void sharpen_own_rows(bool always, int turn) const
+    {
+        const int members = max(1, (int)gridDim.x / s.draws), member = blockIdx.x / s.draws;
+        if (!always && turn % members != member)
+            return;
+        for (int row = blockIdx.x % s.draws; row < s.draws; row += gridDim.x) {
+            if (thread == 0)
+                shared.estimate = __ldcg(shared_estimate(s, row));
+            ptx_named_barrier<3, SM90_SERVE_THREADS>();
+            const unsigned long long estimate = shared.estimate;
+            if (shared.draws_row(row) &&
+                ordered_float((uint32_t)(estimate >> 32)) > shared.thresholds[row] && estimate != 0)
+                sharpen_row(row, (uint32_t)estimate);
+            ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* the estimate may change */
+            if (thread == 0) /* no other CTA repeats this, unless there is a better token */
+                atomicCAS(shared_estimate(s, row), estimate, 0ull);
+        }
+    }
+
     /* For a few rows in which this CTA leads, computes the product of the best token itself: its
      * rounding error is smaller than the interval of the screen, so other CTAs drop most of the
      * candidates they would keep. */
@@ -266,15 +339,16 @@ template <int n, class call> class screen_server
         for (int word = 0; word < 2; word++)
             for (uint32_t remaining = shared.leads[word]; remaining != 0;
                  remaining &= remaining - 1)
-                if (count++ < kSharpened)
-                    sharpen_row(32 * word + __ffs((int)remaining) - 1);
+                if (count++ < kSharpened) {
+                    const int row = 32 * word + __ffs((int)remaining) - 1;
+                    sharpen_row(row, (uint32_t)shared.best[row]);
+                }
     }
 
-    /* For all service threads. */
-    __device__ __forceinline__ void sharpen_row(int i) const
+    /* Raises row i's threshold by the product of a token; for all service threads. */
+    __device__ __forceinline__ void sharpen_row(int i, uint32_t token) const
     {
         const gumbel_problem &q = s.call.problem;
-        const uint32_t token = (uint32_t)shared.best[i];
         float2 sums = multiply_row(i, token); /* of products, and of their absolute values */
 #pragma unroll
         for (int lanes = 16; lanes > 0; lanes /= 2) {
@@ -298,8 +372,9 @@ template <int n, class call> class screen_server
             if (!draw.greedy)
                 score += draw_token_noise(
                     {draw.seed, draw.position, draw.sample, q.sampling.domain}, token);
-            shared.raise_best(i, score, token);
-            raise_row_threshold(i);
+            if (!call::coarse)
+                shared.raise_best(i, score, token);
+            raise_to_score(i, score);
         }
         ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* the sums may change */
     }
@@ -403,34 +478,58 @@ template <int n, class call> class screen_server
                (int64_t)(token - (uint32_t)q.first_token) * q.weight.stride;
     }
 
-    /* Appends the survivors that can still win to the list of the call, and prefetches their
-     * weights to L2, where the next launch reads them. */
+    /* Appends the survivors that can still win to the list of the call. */
     __device__ __forceinline__ void list_survivors() const
     {
         if (shared.draws_row(thread)) {
-            raise_row_threshold(thread);
+            if (!call::coarse)
+                raise_row_threshold(thread);
             raise_to_shared(s, shared, thread, load_threshold(shared_threshold(s, thread)));
         }
         ptx_named_barrier<3, SM90_SERVE_THREADS>();
+        append_survivors();
+        ptx_named_barrier<3, SM90_SERVE_THREADS>();
+        if (thread == 0 && shared.needs_full_pass)
+            s.state->again = 1;
+    }
+
+    /* Moves the survivors to the list of the call if the CTA's list is half full: by coarse bounds a
+     * CTA has hundreds. */
+    __device__ __forceinline__ void free_survivors() const
+    {
+        ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all thresholds are raised */
+        const bool is_half_full = 2 * shared.survivor_count >= shared.survivor_capacity;
+        if (is_half_full)
+            append_survivors();
+        ptx_named_barrier<3, SM90_SERVE_THREADS>();
+        if (is_half_full && thread == 0)
+            shared.survivor_count = 0;
+    }
+
+    /* Appends the survivors that can still win to the list of the call. Prefetches to L2 the weights
+     * that the next launch reads, unless bounds are coarse. */
+    __device__ __forceinline__ void append_survivors() const
+    {
+        constexpr int stride =
+            call::coarse ? CUDA_SCREEN_GROUP_COARSE : CUDA_SCREEN_GROUP_CANDIDATES_MAX;
+        cuda_screen_entry *entries = call::coarse ? s.coarse_entries : s.entries;
+        uint32_t *listed = call::coarse ? s.state->coarse_listed : s.state->listed;
+        const int list_max = min(max(s.header->list_max, 1), GUMBEL_SCREEN_LIST_MAX);
         const uint32_t count = min(shared.survivor_count, shared.survivor_capacity);
-        const uint32_t capacity =
-            CUDA_SCREEN_GROUP_CANDIDATES(min(max(s.header->list_max, 1), GUMBEL_SCREEN_LIST_MAX));
+        const uint32_t capacity = call::coarse ? stride : CUDA_SCREEN_GROUP_CANDIDATES(list_max);
         for (uint32_t k = thread; k < count; k += call::servers) {
             const screen_survivor own = shared.survivors[k];
             if (is_beaten(own.upper, own.row))
                 continue;
             const uint32_t group = own.row / CUDA_SCREEN_GROUP;
-            const uint32_t at = atomicAdd(&s.state->listed[group], 1);
-            if (at < capacity) {
-                s.entries[group * CUDA_SCREEN_GROUP_CANDIDATES_MAX + at] = {own.upper, own.token,
-                                                                            own.row, 0};
-                screen_fetch(weights_of(own.token), 2 * (uint32_t)s.call.problem.hidden_size);
-            } else
+            const uint32_t at = atomicAdd(&listed[group], 1);
+            if (at >= capacity)
                 shared.needs_full_pass = 1;
+            else
+                entries[group * stride + at] = {own.upper, own.token, own.row, 0};
+            if (at < capacity && !call::coarse)
+                screen_fetch(weights_of(own.token), 2 * (uint32_t)s.call.problem.hidden_size);
         }
-        ptx_named_barrier<3, SM90_SERVE_THREADS>();
-        if (thread == 0 && shared.needs_full_pass)
-            s.state->again = 1;
     }
 };
 

@@ -7,6 +7,10 @@
  * penalties, of the tokens that can affect the outputs. The filter of a row and a block of 64
  * tokens holds the upper bound that a logit must reach so that the score can reach the threshold
  * with the largest noise of the block. Bounds of a logit are those of gumbel_screen_bound_logit().
+ *
+ * Coarse bounds are too wide for thresholds: a lower bound is twice the width below the upper one.
+ * Their middle is a good estimate, however. Thresholds then come from exact products of the tokens
+ * with the largest estimated scores.
  */
 #ifndef GUMBEL_CUDA_SCREEN_SHARED_CUH
 #define GUMBEL_CUDA_SCREEN_SHARED_CUH
@@ -28,11 +32,23 @@ struct screen_filter {
     float upper;     /* the width of an upper bound: W - shift */
 };
 
-/* The width of a lower bound: -W - shift. */
-__device__ __forceinline__ float lower_width(const gumbel_screen_hidden_error &hidden_error,
+/* W of a row and a block. */
+template <class call>
+__device__ __forceinline__ float error_width(const call &s,
+                                             const gumbel_screen_hidden_error &hidden_error,
                                              const gumbel_screen_block &block)
 {
-    return -gumbel_screen_error_width(&hidden_error, &block) - hidden_error.shift;
+    return call::coarse ? gumbel_screen_coarse_width(&hidden_error, &block, s.low_nibbles_norm)
+                        : gumbel_screen_error_width(&hidden_error, &block);
+}
+
+/* The width of a lower bound: -W - shift. */
+template <class call>
+__device__ __forceinline__ float lower_width(const call &s,
+                                             const gumbel_screen_hidden_error &hidden_error,
+                                             const gumbel_screen_block &block)
+{
+    return -error_width(s, hidden_error, block) - hidden_error.shift;
 }
 
 /* A token that passed its filter. */
@@ -73,8 +89,10 @@ template <int n> struct screen_shared {
     float lower_widths[kTileBlocks][rows]; /* beside the filters: lower_width() */
     float units[rows];
     float thresholds[rows];
-    /* The best lower bound of a score of the row, as ordered bits, above the token that has it. */
+    /* The best lower bound of a score of the row, or by coarse bounds the best estimate, as ordered
+     * bits, above the token that has it. */
     unsigned long long best[rows];
+    unsigned long long estimate; /* shared_estimate() of a row */
     uint32_t leads[2]; /* bits of rows for which this CTA has just published a higher threshold */
     float2 warp_sums[SM90_SERVE_THREADS / 32]; /* of a product of one row */
     screen_time times[kScreenConsumers];       /* of each consumer's last product */
@@ -87,6 +105,7 @@ template <int n> struct screen_shared {
     uint32_t needs_full_pass; /* 1: the full pass must draw this call */
     uint32_t skips_screen;    /* 1: known from the start, by a row of the batch */
     uint32_t survivor_capacity;
+    uint32_t estimates; /* 1: bounds have no width, until thresholds follow from the estimates */
     screen_candidate candidates[CUDA_SCREEN_TILE_QUEUE];
     screen_survivor survivors[CUDA_SCREEN_CTA_CANDIDATES];
     /* With masks only; last, so that the other fields have equal offsets in all cases. */
@@ -119,14 +138,17 @@ template <int n> struct screen_shared {
     {
         if (threadIdx.x == 0) {
             candidate_count = survivor_count = needs_full_pass = skips_screen = 0;
-            survivor_capacity = min(CUDA_SCREEN_CTA_CANDIDATES, 2 * max(1, s.header->list_max));
+            survivor_capacity =
+                call::coarse ? CUDA_SCREEN_CTA_CANDIDATES
+                             : min(CUDA_SCREEN_CTA_CANDIDATES, 2 * max(1, s.header->list_max));
+            estimates = call::coarse;
             if (call::truncates)
                 stop_raising = 0;
         }
         __syncthreads();
         for (int i = threadIdx.x; i < rows; i += CUDA_SM90_THREADS) {
             thresholds[i] = -INFINITY;
-            best[i] = (unsigned long long)ordered_bits(-INFINITY) << 32;
+            clear_best(i);
             units[i] = 0.0f;
             draws[i] = {};
             for (int b = 0; b < kTileBlocks; b++) {
@@ -135,7 +157,7 @@ template <int n> struct screen_shared {
             }
             if (i >= s.draws || !s.is_live(i))
                 continue;
-            hidden_errors[i] = s.hidden_errors[i];
+            hidden_errors[i] = call::coarse ? s.coarse_errors[i] : s.hidden_errors[i];
             units[i] = hidden_errors[i].unit;
             if (isnan(units[i])) {
                 skips_screen = 1;
@@ -170,6 +192,11 @@ template <int n> struct screen_shared {
         return ordered_float((uint32_t)(best[i] >> 32));
     }
 
+    __device__ __forceinline__ void clear_best(int i)
+    {
+        best[i] = (unsigned long long)ordered_bits(-INFINITY) << 32;
+    }
+
     __device__ __forceinline__ void raise_best(int i, float score, uint32_t token)
     {
         if (score > -INFINITY)
@@ -178,9 +205,10 @@ template <int n> struct screen_shared {
 
     /* Whether the tile is filtered again; by the consumer after a barrier, or by the service warps
      * before the list is free again. */
-    __device__ __forceinline__ bool must_repeat(int tries) const
+    template <class call> __device__ __forceinline__ bool must_repeat(const call &, int tries) const
     {
-        return candidate_count > CUDA_SCREEN_TILE_QUEUE && tries < kScreenTries;
+        return (candidate_count > CUDA_SCREEN_TILE_QUEUE && tries < kScreenTries) ||
+               (call::coarse && estimates);
     }
 
     __device__ __forceinline__ bool draws_row(int i) const
@@ -196,6 +224,13 @@ static_assert(sizeof(screen_shared<128>) <= CUDA_SCREEN_SIDE_BYTES,
 __device__ __forceinline__ uint64_t *shared_threshold(const cuda_screen_params &s, int i)
 {
     return &s.call.row_thresholds[CUDA_THRESHOLD_WORDS * i];
+}
+
+/* The largest published estimate of a score of row i, as screen_shared::best, whose token has no
+ * product yet; 0: none. */
+__device__ __forceinline__ unsigned long long *shared_estimate(const cuda_screen_params &s, int i)
+{
+    return (unsigned long long *)shared_threshold(s, i) + CUDA_SCREEN_ESTIMATE;
 }
 
 /* Raises row i's threshold to the shared one; returns whether it was higher. */
@@ -298,7 +333,8 @@ __device__ __forceinline__ void set_filters(const call &s, screen_shared<n> &sha
                                     : draw_bound(shared.thresholds[i], noise_bounds[b], unit);
         const bool any = !call::masked || (shared.allowed[b][i][0] | shared.allowed[b][i][1]) != 0;
         const gumbel_screen_hidden_error &hidden_error = shared.hidden_errors[i];
-        const float width = gumbel_screen_error_width(&hidden_error, &blocks[b]);
+        const float width =
+            call::coarse && shared.estimates ? 0.0f : error_width(s, hidden_error, blocks[b]);
         shared.filters[b][i] = {any ? fminf(fmaxf(min_upper, -FLT_MAX), FLT_MAX) : INFINITY,
                                 width - hidden_error.shift};
         shared.lower_widths[b][i] = -width - hidden_error.shift;
