@@ -37,7 +37,9 @@
  *                            On a CPU, draws with truncation, with certain bounds, or of more than
  *                            D / 32 rows and samples read all bits, and need up to 40% more time
  *                            than with bytes. On CUDA, draws with truncation, a mask or several
- *                            samples read all bits.
+ *                            samples read all bits, also those of more than 32 rows, or 16 if D is
+ *                            below 4096; they take as long as with bytes. Certain bounds are not
+ *                            supported there.
  *
  * gumbel_screen.format repeats the format for CUDA, whose host does not read the screen. If it is
  * not that of the screen, CUDA calls take the full pass.

@@ -46,6 +46,17 @@ typedef enum cuda_screen_case {
     CUDA_SCREEN_CASES,
 } cuda_screen_case;
 
+/* The most draws for which reading high nibbles first is faster than reading both nibbles, and the
+ * least hidden size for that many draws; for smaller ones it is half of them
+ * (findings/screening_nested.md). */
+#define CUDA_SCREEN_COARSE_DRAWS   32
+#define CUDA_SCREEN_COARSE_COLUMNS 4096
+static inline int cuda_screen_reads_high_first(const gumbel_problem *p)
+{
+    return p->batch <= (p->hidden_size < CUDA_SCREEN_COARSE_COLUMNS ? CUDA_SCREEN_COARSE_DRAWS / 2
+                                                                    : CUDA_SCREEN_COARSE_DRAWS);
+}
+
 static inline cuda_screen_case cuda_screen_case_of(const gumbel_problem *p)
 {
     const int is_plain = p->sampling.num_samples == 1 && !(p->features & GUMBEL_FEATURE_MASK);
@@ -53,7 +64,8 @@ static inline cuda_screen_case cuda_screen_case_of(const gumbel_problem *p)
     if (p->features & GUMBEL_FEATURE_TRUNCATION)
         return nested ? CUDA_SCREEN_NESTED_TRUNCATED : CUDA_SCREEN_TRUNCATED;
     if (nested)
-        return is_plain ? CUDA_SCREEN_NESTED : CUDA_SCREEN_NESTED_ANY;
+        return is_plain && cuda_screen_reads_high_first(p) ? CUDA_SCREEN_NESTED
+                                                           : CUDA_SCREEN_NESTED_ANY;
     return is_plain ? CUDA_SCREEN_PLAIN : CUDA_SCREEN_ANY;
 }
 
@@ -134,7 +146,7 @@ GUMBEL_INLINE uint32_t cuda_count_scored(uint32_t counter)
 }
 
 /* Shared memory of a CTA in addition to the ring of tiles; maximum stages of the ring. */
-#define CUDA_SCREEN_SIDE_BYTES (33 * 1024)
+#define CUDA_SCREEN_SIDE_BYTES (37 * 1024)
 #define CUDA_SCREEN_STAGES_MAX 12
 /* Bytes of a stage: a tile of the screen, or of its high nibbles alone, and of the planes. */
 #define CUDA_SCREEN_TILE_BYTES(is_coarse)                                                          \
@@ -175,8 +187,8 @@ static inline int cuda_screen_stages(int width, int is_coarse)
 typedef struct cuda_screen_entry {
     float upper; /* upper bound of its score */
     uint32_t token;
-    uint32_t row; /* of the batch */
-    uint32_t unused;
+    uint32_t row;    /* of the batch */
+    uint32_t unused; /* by coarse bounds: the bits of the middle of the logit's bounds */
 } cuda_screen_entry;
 
 /* A token of a truncated row that may be kept; a token whose logit is known. */

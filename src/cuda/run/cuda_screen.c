@@ -85,6 +85,10 @@ gumbel_status cuda_prepare_screen(gumbel_device *device, const gumbel_problem *p
 {
     const cuda_job job = {.cuda = (cuda_device *)device, .stream = problem->stream, .error = error};
     gumbel_screen_offsets offsets;
+    if (options->format == GUMBEL_SCREEN_NIBBLES && options->certificate == GUMBEL_SCREEN_CERTAIN)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.certificate",
+                           "certain bounds of nibbles are too wide for a draw on CUDA; use "
+                           "GUMBEL_SCREEN_BYTES or GUMBEL_SCREEN_PROBABLE");
     cuda_screen_build m = get_build_params(problem, (gumbel_screen_certificate)options->certificate,
                                            screen, &offsets);
     const cuda_shape one_warp = {1, 32, 0, 0};

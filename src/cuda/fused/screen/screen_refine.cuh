@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Computes the bounds of the candidates of coarse bounds again, from both nibbles of their weights:
- * these are 16 times narrower. Candidates that can still win go to the list of tokens to score. A
- * CTA refines candidates of one row, a warp one at a time.
+ * Computes the bounds of the candidates of coarse bounds again, which become 16 times narrower: the
+ * products of the low nibbles are added to the middle of the coarse bounds. Candidates that can still
+ * win go to the list of tokens to score. A CTA refines candidates of one row, a warp one at a time.
  */
 #ifndef GUMBEL_CUDA_SCREEN_REFINE_CUH
 #define GUMBEL_CUDA_SCREEN_REFINE_CUH
 
 #include "cuda/common/draw.cuh"
 #include "cuda/common/row_thresholds.cuh"
-#include "cuda/fused/screen/screen_case.cuh"
-#include "cuda/fused/screen/screen_ptx.cuh"
+#include "cuda/fused/screen/screen_shared.cuh"
 
 namespace
 {
 
 constexpr int kRefineThreads = CUDA_SCREEN_REFINE_THREADS;
 constexpr int kPartBytes = 16, kParts = CUDA_SCREEN_TILE / 2 / kPartBytes; /* of a row of a tile */
-constexpr int kPartsAhead = 4; /* that a lane loads at once, of each nibble */
+constexpr int kPartsAhead = 8; /* that a lane loads at once */
+/* Bounds the rounding of a refined middle, relative to the sizes of its terms (docs/maths.md, section
+ * 14). */
+constexpr float kMiddleError = 0x1p-20f;
 
-/* Sums of a token's bytes with the two planes of a row. */
+/* Sums of a token's low nibbles with the two planes of a row. */
 struct plane_sums {
     int32_t upper, lower;
 };
@@ -28,11 +30,11 @@ struct plane_sums {
  * each 128 columns the upper and the lower one, and 16 bytes of padding, so that a warp reads all
  * banks at once. */
 struct refine_shared {
-    uint32_t queue[kRefineThreads];  /* tokens */
+    uint2 queue[kRefineThreads];     /* tokens, and the bits of their middles */
     plane_sums sums[kRefineThreads]; /* of the tokens */
     int queued;
     sm90_draw draw;
-    gumbel_screen_hidden_error hidden_error;
+    gumbel_screen_hidden_error hidden_error, coarse_error;
 
     __device__ __forceinline__ int8_t *planes_at(int depth)
     {
@@ -61,16 +63,18 @@ template <class call> class screen_refiner
         copy_planes();
         if (threadIdx.x == 0) {
             shared.queued = 0;
-            shared.draw = s.parameters_of(row);
             shared.hidden_error = s.hidden_errors[row];
+            shared.coarse_error = s.coarse_errors[row];
         }
+        if (threadIdx.x == 32) /* at the same time */
+            shared.draw = s.parameters_of(row);
         __syncthreads();
         for (int from = member; from < count; from += kRefineThreads * members) {
             enqueue(from + members * (int)threadIdx.x, count);
             ptx_copy_async_wait<0>(); /* the planes */
             __syncthreads();
             for (int i = threadIdx.x / 32; i < shared.queued; i += kRefineThreads / 32) {
-                const plane_sums sums = multiply(place_of(shared.queue[i]));
+                const plane_sums sums = multiply(place_of(shared.queue[i].x));
                 if (lane == 0)
                     shared.sums[i] = sums;
             }
@@ -113,7 +117,7 @@ template <class call> class screen_refiner
             __ldcg((const uint4 *)&s.coarse_entries[group * CUDA_SCREEN_GROUP_COARSE + at]);
         const float upper = __uint_as_float(raw.x);
         if ((int)raw.z == row && !(upper < unpack_threshold(load_threshold(threshold_word()))))
-            shared.queue[atomicAdd(&shared.queued, 1)] = raw.y;
+            shared.queue[atomicAdd(&shared.queued, 1)] = {raw.y, raw.w};
     }
 
     /* The row of a token in the screen. */
@@ -122,25 +126,31 @@ template <class call> class screen_refiner
         return (int)(token - (uint32_t)s.call.problem.first_token);
     }
 
-    /* Bounds a token's score, and lists the token if it can win. */
-    __device__ __forceinline__ void bound_score(uint32_t token, const plane_sums &sums) const
+    /* Bounds the score of a queued token, and lists the token if it can win. */
+    __device__ __forceinline__ void bound_score(const uint2 &queued, const plane_sums &sums) const
     {
-        const int place = place_of(token);
-        const gumbel_screen_hidden_error &error = shared.hidden_error;
+        const int place = place_of(queued.x);
+        const gumbel_screen_hidden_error &error = shared.hidden_error,
+                                         &coarse = shared.coarse_error;
         const gumbel_screen_block bound = s.bounds[place / GUMBEL_BLOCK];
-        const float width = gumbel_screen_error_width(&error, &bound),
-                    step = __ldg(&s.steps[place]);
-        const float middle = error.unit * fmaf(256.0f, (float)sums.upper, (float)sums.lower);
-        const float lower = fmaf(step, middle + (-width - error.shift), -CUDA_SCREEN_TINY);
-        const float upper = fmaf(step, middle + (width - error.shift), CUDA_SCREEN_TINY);
+        const float step = __ldg(&s.steps[place]), coarse_middle = __uint_as_float(queued.y);
+        const float upper = (float)sums.upper, lower = (float)sums.lower;
+        const float low = error.unit * fmaf(256.0f, upper, lower);
+        const float low_size = error.unit * fmaf(256.0f, fabsf(upper), fabsf(lower));
+        const float middle = fmaf(step, low + (coarse.shift - error.shift), coarse_middle);
+        const float width =
+            step * (gumbel_screen_error_width(&error, &bound) +
+                    kMiddleError * (low_size + fabsf(coarse.shift) + fabsf(error.shift) +
+                                    error_width(s, coarse, bound))) +
+            kMiddleError * fabsf(coarse_middle) + CUDA_SCREEN_TINY;
         const gumbel_problem &q = s.call.problem;
         const sm90_draw &draw = shared.draw;
         float noise = 0.0f;
         if (!draw.greedy)
-            noise =
-                draw_token_noise({draw.seed, draw.position, draw.sample, q.sampling.domain}, token);
-        keep((lower * q.scale) * draw.inverse_temperature + noise,
-             (upper * q.scale) * draw.inverse_temperature + noise, token);
+            noise = draw_token_noise({draw.seed, draw.position, draw.sample, q.sampling.domain},
+                                     queued.x);
+        keep(((middle - width) * q.scale) * draw.inverse_temperature + noise,
+             ((middle + width) * q.scale) * draw.inverse_temperature + noise, queued.x);
     }
 
     /* Raises the row's threshold by the lower bound of a score; lists the candidate if its upper
@@ -174,42 +184,39 @@ template <class call> class screen_refiner
         plane_sums sums = {};
 #pragma unroll 1
         for (int first = lane / kParts; first < s.depths; first += turn * kPartsAhead) {
-            uint4 upper[kPartsAhead], lower[kPartsAhead];
+            uint4 parts[kPartsAhead];
 #pragma unroll
             for (int i = 0; i < kPartsAhead; i++) {
                 const int64_t depth = min(first + turn * i, s.depths - 1);
-                const int64_t from =
-                    ((tile + depth) * CUDA_SCREEN_TILE + at) * (CUDA_SCREEN_TILE / 2) +
-                    kPartBytes * part;
-                upper[i] = __ldg((const uint4 *)(s.copy + from));
-                lower[i] = __ldg((const uint4 *)(s.low_nibbles + from));
+                parts[i] = __ldg((const uint4 *)(s.low_nibbles +
+                                                 ((tile + depth) * CUDA_SCREEN_TILE + at) *
+                                                     (CUDA_SCREEN_TILE / 2) +
+                                                 kPartBytes * part));
             }
 #pragma unroll
             for (int i = 0; i < kPartsAhead; i++)
                 if (first + turn * i < s.depths)
-                    add_part(upper[i], lower[i], shared.planes_at(first + turn * i) + 4 * part,
-                             sums);
+                    add_part(parts[i], shared.planes_at(first + turn * i) + 4 * part, sums);
         }
         return {(int32_t)__reduce_add_sync(~0u, (uint32_t)sums.upper),
                 (int32_t)__reduce_add_sync(~0u, (uint32_t)sums.lower)};
     }
 
     /* Adds the products of a part of nibbles; `planes` points to its first column. */
-    static __device__ __forceinline__ void add_part(const uint4 &upper, const uint4 &lower,
-                                                    const int8_t *planes, plane_sums &sums)
+    static __device__ __forceinline__ void add_part(const uint4 &part, const int8_t *planes,
+                                                    plane_sums &sums)
     {
-        add_word(upper.x, lower.x, planes, sums);
-        add_word(upper.y, lower.y, planes + 16, sums);
-        add_word(upper.z, lower.z, planes + 64, sums);
-        add_word(upper.w, lower.w, planes + 80, sums);
+        add_word(part.x, planes, sums);
+        add_word(part.y, planes + 16, sums);
+        add_word(part.z, planes + 64, sums);
+        add_word(part.w, planes + 80, sums);
     }
 
     /* Adds the products of a word of nibbles, whose high halves are 32 columns further. */
-    static __device__ __forceinline__ void add_word(uint32_t upper, uint32_t lower,
-                                                    const int8_t *planes, plane_sums &sums)
+    static __device__ __forceinline__ void add_word(uint32_t word, const int8_t *planes,
+                                                    plane_sums &sums)
     {
-        const int low = (int)screen_low_half(upper, lower),
-                  high = (int)screen_high_half(upper, lower);
+        const int low = (int)(word & 0x0f0f0f0fu), high = (int)(word >> 4 & 0x0f0f0f0fu);
         sums.upper = __dp4a(low, *(const int *)planes, sums.upper);
         sums.lower = __dp4a(low, *(const int *)(planes + CUDA_SCREEN_TILE), sums.lower);
         sums.upper = __dp4a(high, *(const int *)(planes + 32), sums.upper);

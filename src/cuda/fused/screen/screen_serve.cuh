@@ -158,14 +158,16 @@ template <int n, class call> class screen_server
                 continue;
             const uint32_t at = atomicAdd(&shared.survivor_count, 1);
             if (at < shared.survivor_capacity)
-                shared.survivors[at] = {candidate.upper, first + (candidate.place >> 8), row};
+                shared.survivors[at] = {candidate.upper, first + (candidate.place >> 8), row,
+                                        candidate.lower};
             else
                 shared.needs_full_pass = 1;
         }
     }
 
     /* Turns a candidate's bounds of the logit to bounds of the score, or for truncated rows of the
-     * logit after penalties. NaN and +inf need the full pass. */
+     * logit after penalties; by coarse bounds, the lower one to the middle of the logit's bounds.
+     * NaN and +inf need the full pass. */
     __device__ __forceinline__ void add_noise(screen_candidate &candidate, uint32_t first) const
     {
         const int i = candidate.place & 0xff;
@@ -194,6 +196,8 @@ template <int n, class call> class screen_server
             upper += noise;
             lower += noise;
         }
+        if (call::coarse)
+            candidate.lower = 0.5f * (candidate.lower + candidate.upper);
         candidate.upper = upper;
         shared.raise_best(i, call::coarse ? estimate_score(lower, upper) : lower,
                           first + (candidate.place >> 8));
@@ -526,7 +530,8 @@ template <int n, class call> class screen_server
             if (at >= capacity)
                 shared.needs_full_pass = 1;
             else
-                entries[group * stride + at] = {own.upper, own.token, own.row, 0};
+                entries[group * stride + at] = {own.upper, own.token, own.row,
+                                                __float_as_uint(own.middle)};
             if (at < capacity && !call::coarse)
                 screen_fetch(weights_of(own.token), 2 * (uint32_t)s.call.problem.hidden_size);
         }

@@ -78,6 +78,7 @@ struct screen_time {
 struct screen_survivor {
     float upper; /* upper bound of its score */
     uint32_t token, row;
+    float middle; /* by coarse bounds: of the bounds of its logit */
 };
 
 template <int n> struct screen_shared {
