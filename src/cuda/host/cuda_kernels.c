@@ -220,6 +220,8 @@ static gumbel_status get_screen_kernels(cuda_device *cuda, gumbel_error *error)
     }
     for (int i = 0; i < CUDA_SCREEN_WIDTHS * CUDA_SCREEN_CASES; i++) {
         const int place = i / CUDA_SCREEN_CASES, kind = i % CUDA_SCREEN_CASES;
+        if (kind == CUDA_SCREEN_NESTED && cuda_screen_widths[place] > 2 * CUDA_SCREEN_COARSE_DRAWS)
+            continue;
         snprintf(name, sizeof name, "gumbel_screen_rows_%d%s", cuda_screen_widths[place],
                  cases[kind]);
         GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_SCREEN_DRAW, name, CUDA_SM90_SHARED_BYTES,

@@ -108,7 +108,10 @@ void draw_body(const void *argument)
         DRAW_CASE(CUDA_SCREEN_PLAIN, );
         DRAW_CASE(CUDA_SCREEN_ANY, _any);
         DRAW_CASE(CUDA_SCREEN_TRUNCATED, _truncated);
-        DRAW_CASE(CUDA_SCREEN_NESTED, _nested);
+    case CUDA_SCREEN_NESTED:
+        return run_draw<CUDA_SCREEN_NESTED>(
+            launch, {gumbel_screen_rows_8_nested, gumbel_screen_rows_16_nested,
+                     gumbel_screen_rows_32_nested, gumbel_screen_rows_64_nested});
         DRAW_CASE(CUDA_SCREEN_NESTED_ANY, _nested_any);
         DRAW_CASE(CUDA_SCREEN_NESTED_TRUNCATED, _nested_truncated);
     default:

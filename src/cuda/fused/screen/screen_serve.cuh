@@ -16,7 +16,7 @@
 #ifndef GUMBEL_CUDA_SCREEN_SERVE_CUH
 #define GUMBEL_CUDA_SCREEN_SERVE_CUH
 
-#include "cuda/common/widen.cuh"
+#include "cuda/fused/screen/screen_sharpen.cuh"
 #include "cuda/fused/screen/screen_thresholds.cuh"
 
 namespace
@@ -26,8 +26,6 @@ constexpr int kServeWarps = SM90_SERVE_THREADS / 32;
 /* Products of single rows that a CTA computes a tile. Each waits once for memory, some 5 us while
  * copies of the screen are queued before it. */
 constexpr int kSharpened = 2;
-/* Vectors of eight columns that a thread loads at once. */
-constexpr int kSharpAhead = 6;
 
 template <int n, class call> class screen_server
 {
@@ -353,12 +351,7 @@ template <int n, class call> class screen_server
     __device__ __forceinline__ void sharpen_row(int i, uint32_t token) const
     {
         const gumbel_problem &q = s.call.problem;
-        float2 sums = multiply_row(i, token); /* of products, and of their absolute values */
-#pragma unroll
-        for (int lanes = 16; lanes > 0; lanes /= 2) {
-            sums.x += __shfl_xor_sync(~0u, sums.x, lanes);
-            sums.y += __shfl_xor_sync(~0u, sums.y, lanes);
-        }
+        float2 sums = multiply_by_warp(s, i, token, thread);
         if (thread % 32 == 0)
             shared.warp_sums[thread / 32] = sums;
         ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all sums are written */
@@ -381,51 +374,6 @@ template <int n, class call> class screen_server
             raise_to_score(i, score);
         }
         ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* the sums may change */
-    }
-
-    /* A thread's terms of the product of row i's hidden state and a token's weights. */
-    __device__ __forceinline__ float2 multiply_row(int i, uint32_t token) const
-    {
-        const gumbel_problem &q = s.call.problem;
-        const uint4 *w = (const uint4 *)weights_of(token);
-        const uint4 *h = (const uint4 *)s.hidden_of(i);
-        const bool half = q.weight.dtype == GUMBEL_FLOAT16;
-        const int vectors = (int)(q.hidden_size / 8);
-        float2 sums = {0.0f, 0.0f};
-#pragma unroll 1
-        for (int from = thread; from < vectors; from += kSharpAhead * SM90_SERVE_THREADS) {
-            uint4 a[kSharpAhead], b[kSharpAhead];
-#pragma unroll
-            for (int k = 0; k < kSharpAhead; k++) {
-                const int v = from + k * SM90_SERVE_THREADS;
-                a[k] = b[k] = {0, 0, 0, 0};
-                if (v < vectors) {
-                    a[k] = __ldg(w + v);
-                    b[k] = __ldg(h + v);
-                }
-            }
-#pragma unroll
-            for (int k = 0; k < kSharpAhead; k++) {
-                add_pair(a[k].x, b[k].x, half, sums);
-                add_pair(a[k].y, b[k].y, half, sums);
-                add_pair(a[k].z, b[k].z, half, sums);
-                add_pair(a[k].w, b[k].w, half, sums);
-            }
-        }
-        return sums;
-    }
-
-    /* Adds two products, and their absolute values. */
-    static __device__ __forceinline__ void add_pair(uint32_t a, uint32_t b, bool half, float2 &sums)
-    {
-#pragma unroll
-        for (int shift = 0; shift < 32; shift += 16) {
-            const uint32_t x_bits = a >> shift & 0xffff, y_bits = b >> shift & 0xffff;
-            const float x = half ? widen_f16(x_bits) : widen_bf16(x_bits);
-            const float y = half ? widen_f16(y_bits) : widen_bf16(y_bits);
-            sums.x = fmaf(x, y, sums.x);
-            sums.y = fmaf(fabsf(x), fabsf(y), sums.y);
-        }
     }
 
     /* Drops the survivors that can no longer win, by one warp, once the list is half full. */
@@ -473,13 +421,6 @@ template <int n, class call> class screen_server
             wait_allowed(s);
             set_filters(s, shared, thread, noise_bounds, blocks);
         }
-    }
-
-    __device__ __forceinline__ const uint16_t *weights_of(uint32_t token) const
-    {
-        const gumbel_problem &q = s.call.problem;
-        return (const uint16_t *)q.weight.data +
-               (int64_t)(token - (uint32_t)q.first_token) * q.weight.stride;
     }
 
     /* Appends the survivors that can still win to the list of the call. */
@@ -533,7 +474,7 @@ template <int n, class call> class screen_server
                 entries[group * stride + at] = {own.upper, own.token, own.row,
                                                 __float_as_uint(own.middle)};
             if (at < capacity && !call::coarse)
-                screen_fetch(weights_of(own.token), 2 * (uint32_t)s.call.problem.hidden_size);
+                screen_fetch(weights_of(s, own.token), 2 * (uint32_t)s.call.problem.hidden_size);
         }
     }
 };
