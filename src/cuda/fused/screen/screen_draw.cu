@@ -13,8 +13,7 @@
  *        one, so that a thread holds both sums of its two neighbouring tokens of a row. Row
  *        16 w + 8 f + g of the operand is token 16 w + 2 g + f.
  * SMEM   a ring of stages, each 128 x 128 bytes or nibbles of the screen and n x 128 bytes of the
- *        planes, copied as they lie in memory; then screen_shared.cuh. wgmma reads bytes from there;
- *        nibbles are first made bytes in registers: a high one 16 (n - 8), both together q.
+ *        planes, copied as they lie in memory; then screen_shared.cuh.
  * SYNC   as fused_sm90.cuh: full and empty for stages; served, drawn and multiplied for consumers.
  *        The kernel starts while the launch before it ends, and prefetches its first stages until
  *        then. By coarse bounds, and for truncated rows, a CTA waits in its first tile for
@@ -103,8 +102,8 @@ template <int n, class call> class screen_consumer
         ptx_named_barrier<1, 128>();
     }
 
-    /* set_thresholds() by coarse bounds: sets filters that pass the tokens whose estimated score may
-     * exceed those of the tokens with the most noise. */
+    /* set_thresholds() by coarse bounds: sets filters that pass the tokens whose estimated score
+     * may exceed those of the tokens with the most noise. */
     __device__ __forceinline__ void set_estimates(const screen_sums<n> &sum, int tile) const
     {
         gumbel_screen_block blocks[kTileBlocks];

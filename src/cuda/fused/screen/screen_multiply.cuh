@@ -99,7 +99,8 @@ template <bool coarse> struct nibble_parts {
 
     /* The words of half h of the tile that screen_wgmma::add_registers() takes, for each 32 columns
      * of the stage. */
-    __device__ __forceinline__ void unpack(int h, uint32_t (&words)[CUDA_SCREEN_TILE / 32][4]) const
+    __device__ __forceinline__ void unpack_half(int h,
+                                                uint32_t (&words)[CUDA_SCREEN_TILE / 32][4]) const
     {
 #pragma unroll
         for (int f = 0; f < 2; f++) {
@@ -120,8 +121,8 @@ __device__ __forceinline__ void queue_nibbles(screen_sums<n> &sum,
                                               const nibble_parts<coarse> &parts, uint32_t planes)
 {
     uint32_t words[2][CUDA_SCREEN_TILE / 32][4];
-    parts.unpack(0, words[0]);
-    parts.unpack(1, words[1]);
+    parts.unpack_half(0, words[0]);
+    parts.unpack_half(1, words[1]);
 #pragma unroll
     for (int step = 0; step < CUDA_SCREEN_TILE / 32; step++)
 #pragma unroll

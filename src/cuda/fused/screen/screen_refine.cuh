@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Computes the bounds of the candidates of coarse bounds again, which become 16 times narrower: the
- * products of the low nibbles are added to the middle of the coarse bounds. Candidates that can still
- * win go to the list of tokens to score. A CTA refines candidates of one row, a warp one at a time.
+ * Refines the bounds of the candidates of coarse bounds, which become 16 times narrower: the
+ * products of the low nibbles are added to the middle of the coarse bounds. Candidates that can
+ * still win go to the list of tokens to score. A CTA refines candidates of one row.
  */
 #ifndef GUMBEL_CUDA_SCREEN_REFINE_CUH
 #define GUMBEL_CUDA_SCREEN_REFINE_CUH
@@ -17,8 +17,8 @@ namespace
 constexpr int kRefineThreads = CUDA_SCREEN_REFINE_THREADS;
 constexpr int kPartBytes = 16, kParts = CUDA_SCREEN_TILE / 2 / kPartBytes; /* of a row of a tile */
 constexpr int kPartsAhead = 8; /* that a lane loads at once */
-/* Bounds the rounding of a refined middle, relative to the sizes of its terms (docs/maths.md, section
- * 14). */
+/* Bounds the rounding of a refined middle, relative to the sizes of its terms (docs/maths.md,
+ * section 14). */
 constexpr float kMiddleError = 0x1p-20f;
 
 /* Sums of a token's low nibbles with the two planes of a row. */
@@ -70,7 +70,7 @@ template <class call> class screen_refiner
             shared.draw = s.parameters_of(row);
         __syncthreads();
         for (int from = member; from < count; from += kRefineThreads * members) {
-            enqueue(from + members * (int)threadIdx.x, count);
+            enqueue_candidate(from + members * (int)threadIdx.x, count);
             ptx_copy_async_wait<0>(); /* the planes */
             __syncthreads();
             for (int i = threadIdx.x / 32; i < shared.queued; i += kRefineThreads / 32) {
@@ -108,8 +108,8 @@ template <class call> class screen_refiner
         return &s.call.row_thresholds[CUDA_THRESHOLD_WORDS * row];
     }
 
-    /* Appends candidate number `at` of the group to the queue if it is one of the row and may win. */
-    __device__ __forceinline__ void enqueue(int at, int count) const
+    /* Appends candidate number `at` of the group to the queue if it is of the row and may win. */
+    __device__ __forceinline__ void enqueue_candidate(int at, int count) const
     {
         if (at >= count)
             return;
@@ -149,13 +149,13 @@ template <class call> class screen_refiner
         if (!draw.greedy)
             noise = draw_token_noise({draw.seed, draw.position, draw.sample, q.sampling.domain},
                                      queued.x);
-        keep(((middle - width) * q.scale) * draw.inverse_temperature + noise,
-             ((middle + width) * q.scale) * draw.inverse_temperature + noise, queued.x);
+        keep_candidate(((middle - width) * q.scale) * draw.inverse_temperature + noise,
+                       ((middle + width) * q.scale) * draw.inverse_temperature + noise, queued.x);
     }
 
     /* Raises the row's threshold by the lower bound of a score; lists the candidate if its upper
      * bound reaches it. */
-    __device__ __forceinline__ void keep(float lower, float upper, uint32_t token) const
+    __device__ __forceinline__ void keep_candidate(float lower, float upper, uint32_t token) const
     {
         const float threshold = draw_threshold(lower);
         if (!(upper < INFINITY))

@@ -8,10 +8,10 @@
  * than fit the list, those that fit raise thresholds, and the tile is filtered again, so that few
  * calls need the full pass.
  *
- * By coarse bounds only exact products raise thresholds. All CTAs publish the token with the largest
- * estimated score of each row; a row's CTAs, in turns, compute the product of this token. A CTA's
- * first tile is filtered twice: first without widths, for the estimates; then with the widths, from
- * the thresholds of all CTAs.
+ * By coarse bounds only products of single tokens raise thresholds. All CTAs publish the token with
+ * the largest estimated score of each row; a row's CTAs, in turns, compute the product of this
+ * token. A CTA's first tile is filtered twice: first without widths, for the estimates; then with
+ * the widths, from the thresholds of all CTAs.
  */
 #ifndef GUMBEL_CUDA_SCREEN_SERVE_CUH
 #define GUMBEL_CUDA_SCREEN_SERVE_CUH
@@ -438,8 +438,8 @@ template <int n, class call> class screen_server
             s.state->again = 1;
     }
 
-    /* Moves the survivors to the list of the call if the CTA's list is half full: by coarse bounds a
-     * CTA has hundreds. */
+    /* Moves the survivors to the list of the call if the CTA's list is half full: by coarse bounds
+     * a CTA has hundreds. */
     __device__ __forceinline__ void free_survivors() const
     {
         ptx_named_barrier<3, SM90_SERVE_THREADS>(); /* all thresholds are raised */
@@ -451,8 +451,8 @@ template <int n, class call> class screen_server
             shared.survivor_count = 0;
     }
 
-    /* Appends the survivors that can still win to the list of the call. Prefetches to L2 the weights
-     * that the next launch reads, unless bounds are coarse. */
+    /* Appends the survivors that can still win to the list of the call. Unless bounds are coarse,
+     * prefetches to L2 the weights that the next launch reads. */
     __device__ __forceinline__ void append_survivors() const
     {
         constexpr int stride =

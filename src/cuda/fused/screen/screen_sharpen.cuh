@@ -35,8 +35,8 @@ __device__ __forceinline__ void add_pair(uint32_t a, uint32_t b, bool half, floa
     }
 }
 
-/* The sums over a warp's part of the products of draw i's hidden state and a token's weights, and of
- * their absolute values; by all service threads. */
+/* The sums over a warp's part of the products of draw i's hidden state and a token's weights, and
+ * of their absolute values; by all service threads. */
 template <class call>
 __device__ __forceinline__ float2 multiply_by_warp(const call &s, int i, uint32_t token, int thread)
 {
