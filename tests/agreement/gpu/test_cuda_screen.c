@@ -130,6 +130,10 @@ static void compare_calls(const gpu_head *h, int count, int temperature_count, c
     gpu_free(position_on_gpu);
 }
 
+/* With this many tokens, and few rows, the screen determines most calls. With fewer tokens, most of
+ * a tile's may win by coarse bounds. */
+#define MANY_TOKENS 50000
+
 static void compare_screen(const generated_head *generated, const char *name, screen_kind screen,
                            int count, int temperature_count, int list_max)
 {
@@ -147,6 +151,9 @@ static void compare_screen(const generated_head *generated, const char *name, sc
         gpu_put(h.screen.data, &header, sizeof header);
     }
     compare_calls(&h, count, temperature_count, what);
+    if (generated->weight.rows >= MANY_TOKENS && generated->hidden.rows <= 16)
+        CHECK(2 * fallback_calls <= calls, "%s: the full pass drew %lld of %lld calls", what,
+              (long long)fallback_calls, (long long)calls);
     print_counts(what);
     free_gpu_head(&h);
 }
