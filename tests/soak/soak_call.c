@@ -78,14 +78,16 @@ static void *copy_with_faults(gumbel_tensor *t, uint64_t *random)
 }
 
 /* Makes a screen of the head, and sets head->screen to it. */
-static gumbel_screen make_screen(gumbel_head *head)
+static gumbel_screen make_screen(gumbel_head *head, int nibbles)
 {
-    gumbel_screen screen = {NULL, 0, GUMBEL_SCREEN_BYTES};
+    const int32_t format = nibbles ? GUMBEL_SCREEN_NIBBLES : GUMBEL_SCREEN_BYTES;
+    const gumbel_screen_options options = {.struct_size = sizeof options, .format = format};
+    gumbel_screen screen = {NULL, 0, format};
     gumbel_error error = {"", ""};
     if (gumbel_screen_size(gpu, &head->weight, &screen.bytes, &error) != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
     screen.data = gpu_make(screen.bytes);
-    if (gumbel_screen_prepare(gpu, NULL, &head->weight, NULL, &screen, &error) != GUMBEL_OK)
+    if (gumbel_screen_prepare(gpu, NULL, &head->weight, &options, &screen, &error) != GUMBEL_OK)
         die("%s: %s", error.field, error.message);
     GPU(cuStreamSynchronize, NULL);
     head->screen = screen;
@@ -104,7 +106,7 @@ static void take_data(soak_call *call, uint64_t *random)
     if (plan->faulty)
         call->faulty = copy_with_faults(fused ? &r->head.hidden : &r->logits.logits, random);
     if (plan->screened)
-        call->screen = make_screen(&r->head);
+        call->screen = make_screen(&r->head, plan->nibbles);
 }
 
 /* --------------------------------------------------------------------------------- outputs ---- */

@@ -62,11 +62,15 @@ static double draw_beside(soak_call *call, int left, const char *what)
     return took;
 }
 
-static void check_crowded(int64_t batch, int fused, int screened, float top_p)
+/* What a crowded draw reads. */
+typedef enum crowded_input { FROM_LOGITS, FROM_HEAD, FROM_BYTES, FROM_NIBBLES } crowded_input;
+
+static void check_crowded(int64_t batch, crowded_input input, float top_p)
 {
+    static const char *const names[] = {"logits", "fused", "screened", "screened by nibbles"};
     soak_plan plan = {.req = {.batch = batch,
                               .vocab = VOCAB,
-                              .hidden_size = fused ? SIZE : 0,
+                              .hidden_size = input == FROM_LOGITS ? 0 : SIZE,
                               .samples = 1,
                               .truncation = top_p > 0,
                               .usual = 1,
@@ -76,18 +80,15 @@ static void check_crowded(int64_t batch, int fused, int screened, float top_p)
                       .weight = GUMBEL_BFLOAT16,
                       .hidden = GUMBEL_BFLOAT16,
                       .outputs = SOAK_SCORES,
-                      .screened = screened,
+                      .screened = input == FROM_BYTES || input == FROM_NIBBLES,
+                      .nibbles = input == FROM_NIBBLES,
                       .steps = 1};
     char what[80], line[200];
-    snprintf(what, sizeof what, "%s, B %d, top_p %g",
-             screened ? "screened"
-             : fused  ? "fused"
-                      : "logits",
-             (int)batch, (double)top_p);
+    snprintf(what, sizeof what, "%s, B %d, top_p %g", names[input], (int)batch, (double)top_p);
     watch_note("%s", what);
     soak_call *call = soak_call_make(&plan, (uint64_t)batch);
     soak_call_expect(call);
-    int used = snprintf(line, sizeof line, "%-28s", what);
+    int used = snprintf(line, sizeof line, "%-39s", what);
     for (int i = 0; i < LEFT_COUNT && LEFT[i] < hogs_most(); i++) {
         double took = draw_beside(call, LEFT[i], what);
         size_t room = sizeof line - (size_t)used;
@@ -101,14 +102,12 @@ static void check_crowded(int64_t batch, int fused, int screened, float top_p)
 void soak_crowded(void)
 {
     static const int64_t plain[] = {8, 64, 200}, rows[] = {1, 2, 5, 16, 64};
-    for (int i = 0; i < 3; i++) {
-        check_crowded(plain[i], 1, 0, 0);
-        check_crowded(plain[i], 1, 1, 0);
-        check_crowded(plain[i], 0, 0, 0);
-    }
+    for (int i = 0; i < 3; i++)
+        for (int input = FROM_LOGITS; input <= FROM_NIBBLES; input++)
+            check_crowded(plain[i], (crowded_input)input, 0);
     for (int i = 0; i < 5; i++)
-        for (int fused = 0; fused < 2; fused++) {
-            check_crowded(rows[i], fused, 0, 0.3f);
-            check_crowded(rows[i], fused, 0, 0.95f);
+        for (int input = FROM_LOGITS; input <= FROM_HEAD; input++) {
+            check_crowded(rows[i], (crowded_input)input, 0.3f);
+            check_crowded(rows[i], (crowded_input)input, 0.95f);
         }
 }

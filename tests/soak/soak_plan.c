@@ -133,6 +133,7 @@ static void plan_screened_draw(soak_plan *plan, int64_t multiprocessors, uint64_
     request_plan *req = &plan->req;
     plan->weight = plan->hidden = one_in(4, random) ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
     plan->screened = 1;
+    plan->nibbles = one_in(2, random);
     req->batch = choose_batch(1, one_in(8, random) ? 100 : 64, random);
     req->vocab = choose_vocab(multiprocessors, random) / 16 * 16;
     req->hidden_size = choose_size(1, 512, random) * 8;
@@ -291,12 +292,14 @@ void soak_plan_describe(const soak_plan *plan, char *text, size_t bytes)
     const request_plan *req = &plan->req;
     snprintf(
         text, bytes,
-        "%s W %s h %s bias %s gaps %d %d outputs %#x cuts %d nodes %d%s%s%s%s%s%s%s%s%s, %d %s: %s",
+        "%s W %s h %s bias %s gaps %d %d outputs %#x cuts %d nodes %d%s%s%s%s%s%s%s%s%s%s, %d %s: "
+        "%s",
         req->hidden_size ? "fused" : "logits", dtype_name(plan->weight), dtype_name(plan->hidden),
         dtype_name(plan->bias), (int)plan->gap, (int)plan->hidden_gap, (unsigned)plan->outputs,
         req->cuts, plan->nodes, plan->trees ? " trees" : "", req->usual ? " usual" : "",
         plan->exact ? " exact" : "", plan->ragged ? " ragged" : "", plan->faulty ? " faulty" : "",
-        plan->screened ? " screened" : "", plan->prepare_noise ? " prepared noise" : "",
-        plan->advances ? " advances" : "", plan->counts ? " counts" : "", plan->steps,
-        plan->in_graph ? "replays" : "calls", request_describe(req));
+        plan->screened ? " screened" : "", plan->nibbles ? " nibbles" : "",
+        plan->prepare_noise ? " prepared noise" : "", plan->advances ? " advances" : "",
+        plan->counts ? " counts" : "", plan->steps, plan->in_graph ? "replays" : "calls",
+        request_describe(req));
 }

@@ -26,6 +26,7 @@ typedef struct soak_plan {
     int ragged;              /* data are aligned to the size of an element only */
     int faulty;              /* some rows hold a NaN or +inf */
     int screened;            /* the head has a screen, which most such calls use */
+    int nibbles;             /* the screen is one of nibbles */
     int outputs;             /* SOAK_SCORES, ... */
     int prepare_noise;       /* every step's noise is prepared before its draw */
     int advances;            /* positions advance after every step; tokens are written to a ring */
