@@ -102,9 +102,9 @@ def format_gpu_fused():
 
 
 def format_gpu_screen():
-    rows = [r for r in load_results("cuda-h100-screen")["rows"]
-            if not r["truncation"] and not r["masked"] and r["s"] == 1]  # fmt: skip
-    return format_range([r["screened"][1] / r["full"][1] for r in rows]) + " of its time"
+    rows = [r for r in load_results("cuda-h100-screen-formats")["rows"]
+            if (r["d"], r["rules"]) == (4096, "none") and r["b"] <= 16]  # fmt: skip
+    return format_range([r["nibbles"][1] / r["gemm"][1] for r in rows]) + " of its time"
 
 
 def format_gpu_flashinfer():
@@ -137,17 +137,17 @@ def format_ranks():
 # A file of results, the comparison in it, the result, and the machine.
 HEADLINES = [
     ("cpu-logits-peers", "CPU, one thread: 1 to 64 rows of logits, vs "
-     "`torch.multinomial(softmax)`", format_cpu_logits, "2 cores of a Xeon"),
+     "`torch.multinomial(softmax)`", format_cpu_logits, "Xeon, 2 cores"),
     ("cpu-bf16-d4096", "CPU: head and draw of 1 to 16 rows, D = 4096, vs the product alone",
-     format_cpu_product, "2 cores of a Xeon"),
+     format_cpu_product, "Xeon, 2 cores"),
     ("cpu-screen-nested-d4096", "CPU: head and draw of one row with a screen (nibbles), vs without",
-     format_cpu_screen, "2 cores of an EPYC"),
+     format_cpu_screen, "EPYC, 2 cores"),
     ("cpu-llama", "CPU: `gumbel_llama_sample()`, vs llama.cpp's own chain", format_llama,
-     "one core of an EPYC"),
+     "EPYC, 1 core"),
     ("cuda-h100", "GPU: head and draw of 1 to 128 rows, vs cuBLAS's product alone",
      format_gpu_fused, "H100"),
-    ("cuda-h100-screen", "GPU: head and draw of 1 to 64 rows with a screen, vs without",
-     format_gpu_screen, "H100"),
+    ("cuda-h100-screen-formats", "GPU: 1 to 16 rows, D = 4096, with a screen (nibbles), vs "
+     "cuBLAS's product alone", format_gpu_screen, "H100"),
     ("cuda-h200-peers", "GPU: head and draw of 1 to 128 rows, vs cuBLAS and FlashInfer",
      format_gpu_flashinfer, "H200"),
     ("cuda-h100-transformers", "GPU: `generate()` of transformers with top_k and top_p, vs "
