@@ -62,7 +62,7 @@ static double draw_beside(soak_call *call, int left, const char *what)
     return took;
 }
 
-/* What a crowded draw reads. */
+/* The input of a crowded draw. */
 typedef enum crowded_input { FROM_LOGITS, FROM_HEAD, FROM_BYTES, FROM_NIBBLES } crowded_input;
 
 static void check_crowded(int64_t batch, crowded_input input, float top_p)

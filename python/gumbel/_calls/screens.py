@@ -34,16 +34,16 @@ class Screen:
     >>> screen = gumbel.Screen(weight)
     >>> gumbel.sample(hidden, screen, logprobs=None, temperature=0.8).tokens
 
-    weight       [V, D] as in sample(), D <= 65535, on the CPU or on a GPU. On a GPU only plain
-                 draws use a screen (gumbel/screen.h). Call update() after writing to the weights;
+    weight       [V, D] as in sample(), D <= 65535, on the CPU or on a GPU. gumbel/screen.h
+                 lists the calls that use a screen. Call update() after writing to the weights;
                  until then draws may give wrong tokens.
     certificate  "probable" (default): a bound of a draw fails with a chance below 2^-64, and the
                  bounds are tight. "certain": no bound ever fails.
     seed         of the dither, the random offsets behind which weights are rounded; in [0, 2^64).
                  None (default): dither from the operating system, new at each update(). With a
                  seed the bytes are the same for every isa and threads.
-    format       "bytes" (default), or "nibbles": plain draws of few rows read the upper half of
-                 each byte first, which takes about half the time on a CPU.
+    format       "bytes" (default), or "nibbles": draws of few rows without truncation read the
+                 upper half of each byte first, which takes half to two thirds of the time.
     isa, threads as in sample()
 
     Keep the bytes secret from those who choose prompts, adapters or hidden states: whoever knows

@@ -98,7 +98,7 @@ static const char *tensor_refuses(const cuda_device *cuda, const gumbel_problem 
 const cuda_product cuda_products[CUDA_PRODUCTS] = {
     {
         .rung = {.name = "screen",
-                 .method = "an int8 copy finds candidates; only their weights are multiplied",
+                 .method = "a quantized copy finds candidates; only their weights are multiplied",
                  .kernels = "screen_score.cu, screen_draw.cu, fused_fallback_sm90.cu",
                  .supports = GUMBEL_FEATURE_MASK | GUMBEL_CAPABILITY_SAMPLES},
         .refuses = screen_refuses,
@@ -107,7 +107,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
     },
     {
         .rung = {.name = "screen-truncated",
-                 .method = "an int8 copy finds the tokens that top_k <= 100 or min_p may keep",
+                 .method = "a quantized copy finds the tokens that top_k <= 100 or min_p may keep",
                  .kernels = "screen_score.cu, screen_draw.cu, screen_rows.cu, "
                             "fused_fallback_sm90.cu, truncated_cluster.cu",
                  .supports = GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_RANKS |
