@@ -64,7 +64,9 @@ class BatchDraw:
         self.found = found
         self.head: Optional[Head] = None if self.fused is None else found.head
         self.weights = self.head.weights(self.by_screen) if self.head is not None else None
-        self.screen = self.weights.bytes if isinstance(self.weights, Screen) else None
+        self.screen: dict[str, Any] = {}  # arguments of torch.ops.gumbel.sample
+        if isinstance(self.weights, Screen):
+            self.screen = {"screen": self.weights.bytes, "screen_format": self.weights.format}
 
     def follow_model(self, in_graphs: bool) -> None:
         """Use the model's current head, if the head has changed since the last step.
@@ -107,7 +109,7 @@ class BatchDraw:
             given = {name: value for name, value in batch.items() if name not in NON_DECODER_INPUTS}
             hidden = self.head.decoder(**given).last_hidden_state[0, indices]
             drawn = torch.ops.gumbel.sample(
-                hidden, self.head.weight, screen=self.screen, **self.head.arguments(), **common
+                hidden, self.head.weight, **self.screen, **self.head.arguments(), **common
             )
         if indices.device.type == "cpu" and not torch.compiler.is_compiling():
             check_drawn(drawn[0][:, 0])

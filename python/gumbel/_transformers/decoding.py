@@ -47,11 +47,11 @@ def generate(
                  other names of generate()'s `streamer` and `assistant_model`. The draft model
                  drafts generation_config.num_assistant_tokens tokens at once, by default 4.
     screen       draw by a screen of the head (gumbel.Screen), built at the first text of a model
-                 and kept: the same texts, with half the bytes of the head read at each step, for
-                 half as much additional memory. On a GPU only plain draws use it, and only if it is
-                 faster (gumbel/screen.h). A screen is built again after the head has changed;
-                 forget() documents which changes are detected. Unstable: may change in a minor
-                 release; see docs/compatibility.md.
+                 and kept: the same texts, with half of the head's bytes read at each step or
+                 fewer, for half as much additional memory. A step uses it only if it is faster
+                 (gumbel/screen.h). A screen is built again after the head has changed; forget()
+                 documents which changes are detected. Unstable: may change in a minor release; see
+                 docs/compatibility.md.
     tokenizer    the tokenizer for stop_strings.
 
     Each call reads the head, its parameters and hooks again, so a head may be replaced, resized,

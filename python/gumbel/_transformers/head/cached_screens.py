@@ -15,6 +15,9 @@ SIDE = 64  # the sample of the weights has SIDE * SIDE elements
 class CachedScreen:
     """The screen of a head's weights, at a constant address.
 
+    On a CPU it is one of bytes, as truncated draws by nibbles take longer there; on a GPU one of
+    nibbles.
+
     Changes are detected by the version counter of the tensor, which writes through `.data` and by
     other libraries do not advance, and by 4096 weights spread over the tensor.
     """
@@ -26,7 +29,7 @@ class CachedScreen:
         )
         self.places = (rows[:, None], columns[None, :])
         self.version, self.sample = self._read_version(), self._read_sample()
-        self.screen = Screen(weight)
+        self.screen = Screen(weight, format="nibbles" if weight.is_cuda else "bytes")
 
     def refresh(self, compare: bool = True) -> Screen:
         """The screen of the present weights; without `compare` only the version is checked."""
