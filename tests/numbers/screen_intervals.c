@@ -42,9 +42,23 @@ int byte_of(const screened *s, int64_t row, int64_t i)
     return (*high >> shift & 15) * 16 + (*low >> shift & 15) - 128;
 }
 
-static float step_of(const screened *s, int64_t row)
+float step_of(const screened *s, int64_t row)
 {
     return ((const float *)(const void *)(s->screen + s->offsets.steps))[row];
+}
+
+gumbel_screen_block block_of(const screened *s, int64_t row)
+{
+    return ((const gumbel_screen_block *)(const void *)(s->screen + s->offsets.bounds))[row / 64];
+}
+
+float width_of(const screened *s, bound_kind kind, const gumbel_screen_hidden_error *own,
+               const gumbel_screen_block *block)
+{
+    const int64_t columns = s->head->weight.cols;
+    return kind == BOUND_COARSE
+               ? gumbel_screen_coarse_width(own, block, gumbel_screen_bound_low_nibbles(columns))
+               : gumbel_screen_error_width(own, block);
 }
 
 int32_t *dither_of(const screened *s) { return (int32_t *)(void *)(s->screen + s->offsets.dither); }
@@ -111,17 +125,11 @@ typedef struct operands {
     float plane, width;
 } operands;
 
-/* A hidden state, split or rounded to planes. */
-typedef struct split {
-    int8_t *high, *low, *single;
-    gumbel_screen_hidden_error errors[BOUND_KINDS];
-} split;
-
-static split split_hidden(const screened *s, const float *h)
+hidden_planes split_hidden(const screened *s, const float *h)
 {
     int64_t columns = s->head->weight.cols, padded = s->offsets.columns;
     float *scaled = make_zeroed((size_t)columns, sizeof *scaled);
-    split to = {.high = make_zeroed((size_t)padded * 3, 1)};
+    hidden_planes to = {.high = make_zeroed((size_t)padded * 3, 1)};
     gumbel_screen_planes planes = {s->plane, to.high, to.high + padded, 64};
     to.low = to.high + padded;
     to.single = to.low + padded;
@@ -138,7 +146,8 @@ static split split_hidden(const screened *s, const float *h)
     return to;
 }
 
-static operands multiply_row(const screened *s, const split *h, bound_kind kind, int64_t row)
+static operands multiply_row(const screened *s, const hidden_planes *h, bound_kind kind,
+                             int64_t row)
 {
     operands o = {.plane = kind == BOUND_FINE ? (float)s->plane : 0.0f};
     for (int64_t i = 0; i < s->head->weight.cols; i++) {
@@ -152,21 +161,17 @@ static operands multiply_row(const screened *s, const split *h, bound_kind kind,
 
 void check_logits(const screened *s, const float *h, bound_kind kind, mutant m, seen *into)
 {
-    int64_t columns = s->head->weight.cols, rows = s->head->weight.rows;
+    int64_t rows = s->head->weight.rows;
     float *logits = make_zeroed((size_t)rows, sizeof *logits);
-    split to = split_hidden(s, h);
+    hidden_planes to = split_hidden(s, h);
     multiply(s, h, logits);
     for (int64_t row = 0; row < rows; row++) {
-        gumbel_screen_block block =
-            ((const gumbel_screen_block *)(const void *)(s->screen + s->offsets.bounds))[row / 64];
+        gumbel_screen_block block = block_of(s, row);
         gumbel_screen_hidden_error own = to.errors[kind];
         operands o = multiply_row(s, &to, kind, row);
         float step = step_of(s, row);
         mutate(m, &own, &block);
-        o.width =
-            kind == BOUND_COARSE
-                ? gumbel_screen_coarse_width(&own, &block, gumbel_screen_bound_low_nibbles(columns))
-                : gumbel_screen_error_width(&own, &block);
+        o.width = width_of(s, kind, &own, &block);
         float upper = gumbel_screen_bound_logit(step, own.unit, o.plane, o.width - own.shift,
                                                 GUMBEL_SCREEN_TINY, o.high, o.low);
         float lower = gumbel_screen_bound_logit(step, own.unit, o.plane, -o.width - own.shift,

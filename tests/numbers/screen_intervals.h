@@ -52,6 +52,22 @@ screened make_screened(gumbel_device *device, const generated_head *head, int pl
  * is a multiple of 64. */
 void requantize(screened *s);
 
+/* A hidden state, split into two planes or rounded to one, and the terms of its bounds. */
+typedef struct hidden_planes {
+    int8_t *high, *low, *single; /* `high` is freed by the caller, and owns all three */
+    gumbel_screen_hidden_error errors[BOUND_KINDS];
+} hidden_planes;
+
+hidden_planes split_hidden(const screened *s, const float *h);
+
+/* The quantization step of a row; the bounds of its block of 64 rows. */
+float step_of(const screened *s, int64_t row);
+gumbel_screen_block block_of(const screened *s, int64_t row);
+
+/* The width of a kind of bounds. */
+float width_of(const screened *s, bound_kind kind, const gumbel_screen_hidden_error *own,
+               const gumbel_screen_block *block);
+
 /* The dither of each column, or of nibbles its gumbel_screen_column. */
 int32_t *dither_of(const screened *s);
 
