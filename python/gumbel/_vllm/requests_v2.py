@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Optional
 
 import numpy as np
@@ -27,6 +28,20 @@ def _last_positions(batch: Any) -> torch.Tensor:
     return batch.positions[batch.logits_indices]  # type: ignore[no-any-return]
 
 
+@dataclass
+class _BatchSummary:
+    """Facts about the requests of a batch. They hold until a slot gets another request."""
+
+    mapping: bytes  # of batch.idx_mapping_np: the slot of each row
+    served: bool  # the library supports all parameters
+    used: list[str]  # as Slots._used()
+    penalised: Any  # int [count]: the slots with penalties
+    lists: dict[str, Any]  # as Slots._lists()
+    logprobs: tuple[bool, Optional[LogprobsRequest]]  # as Slots.logprobs_request()
+    parameters: Optional[DrawParameters] = None  # as Slots.parameters(), at the first call
+    index: Optional[torch.Tensor] = None  # int64 [B]: the slot of each row, with `parameters`
+
+
 class Slots:
     """The parameters of requests in a sampler's slots, on the host and on the device.
 
@@ -49,8 +64,8 @@ class Slots:
         self._is_stale = True  # requests were added after the tensors below were written
         self._values: dict[str, torch.Tensor] = {}
         self._positions = torch.zeros(count, dtype=torch.int64, device=device)
-        # Slots of the rows of the latest batch: on the host, as int32, and as an index of torch.
-        self._batch_slots: Optional[Any] = None
+        self._batch: Optional[_BatchSummary] = None  # of the latest batch
+        # Slots of the rows of the latest batch, as int32, and as an index of torch.
         self._slot_of_row = torch.zeros(count, dtype=torch.int32, device=device)
         self._slot_index = torch.zeros(count, dtype=torch.int64, device=device)
 
@@ -67,17 +82,18 @@ class Slots:
         self.biases[slot] = dict(parameters.logit_bias or {})
         self.allowed[slot] = list(parameters.allowed_token_ids or ())
         self.listed[slot] = bool(self.biases[slot] or self.allowed[slot])
-        self._is_stale = True
+        self._is_stale, self._batch = True, None
         if self._history is not None:
             self._history.invalidate(slot)
 
     def serves(self, batch: Any) -> bool:
         """Whether the library supports all parameters of a batch of one row a request."""
-        return not self.by_vllm[batch.idx_mapping_np].any()
+        return self._summary(batch).served
 
     def serves_drafts(self, batch: Any) -> bool:
         """Whether the library supports all parameters of a batch whose drafts are verified."""
-        return self.serves(batch) and not self.penalised[batch.idx_mapping_np].any()
+        summary = self._summary(batch)
+        return summary.served and not len(summary.penalised)
 
     def skip(self, batch: Any) -> None:
         """Note a step whose parameters were not read by parameters()."""
@@ -93,7 +109,7 @@ class Slots:
         if len(first) != batch.num_reqs:  # drafts are verified
             first = first[batch.cu_num_logits[:-1].long()]
         rows = {"position": batch.positions[first]}
-        for name in self._used(batch):
+        for name in self._summary(batch).used:
             rows[name] = self._state(name).gpu[slots]
         if processed:
             rows.pop("min_p", None)
@@ -101,43 +117,69 @@ class Slots:
         return rows
 
     def parameters(self, batch: Any) -> DrawParameters:
-        """The draw parameters of a batch of one row a request, by slot."""
-        found = batch.idx_mapping_np
+        """The draw parameters of a batch of one row a request, by slot.
+
+        The result is the same object at every step of an unchanged batch: do not change it.
+        """
+        summary = self._summary(batch)
         if self._is_stale:
             self._write_values()
-        slots = self._read_slots(batch)
-        index = self._slot_index[: batch.num_reqs]
-        self._positions.index_copy_(0, index, _last_positions(batch))
-        rows = {"position": self._positions}
-        rows.update((name, self._values[name]) for name in self._used(batch))
-        history = None
-        if self.penalised[found].any():
-            rows.update((name, self._values[name]) for name in PENALTIES)
-            history = self._update_history(batch)
-        return DrawParameters(rows, self._lists(found), history=history, slots=slots)
+        if summary.parameters is None:
+            summary.index, summary.parameters = self._read_parameters(batch, summary)
+        self._positions.index_copy_(0, summary.index, _last_positions(batch))
+        if self._history is not None and len(summary.penalised):
+            self._history.update(batch, summary.penalised)
+        return summary.parameters
 
     def listed_parameters(self, batch: Any) -> DrawParameters:
         """The draw parameters of a batch whose drafts are verified, by request."""
-        return DrawParameters(self.rows(batch), self._lists(batch.idx_mapping_np))
+        return DrawParameters(self.rows(batch), self._summary(batch).lists)
 
     def logprobs_request(self, batch: Any) -> tuple[bool, Optional[LogprobsRequest]]:
         """Whether the library supports the requested log-probabilities, and the request if any."""
-        count = self.sampler.sampling_states.max_num_logprobs(batch.idx_mapping_np)
-        ids = self.sampler.logprob_token_ids_state.max_num_token_ids(batch.idx_mapping_np)
+        return self._summary(batch).logprobs
+
+    def _summary(self, batch: Any) -> _BatchSummary:
+        """The facts about a batch; read again only if the batch has changed."""
+        found = batch.idx_mapping_np
+        mapping = found.tobytes()
+        summary = self._batch
+        if summary is None or summary.mapping != mapping:
+            summary = self._batch = _BatchSummary(
+                mapping,
+                served=not self.by_vllm[found].any(),
+                used=self._used(found),
+                penalised=found[self.penalised[found]].astype(np.int64),
+                lists=self._lists(found),
+                logprobs=self._logprobs_request(found),
+            )
+        return summary
+
+    def _logprobs_request(self, found: Any) -> tuple[bool, Optional[LogprobsRequest]]:
+        count = self.sampler.sampling_states.max_num_logprobs(found)
+        ids = self.sampler.logprob_token_ids_state.max_num_token_ids(found)
         if count == NO_LOGPROBS and not ids:
             return True, None
         mode = self.sampler.logprobs_mode
         served = count <= TOP_MAX and not ids and mode in ("raw_logprobs", "processed_logprobs")
         return served, LogprobsRequest(count, mode == "raw_logprobs") if served else None
 
-    def _read_slots(self, batch: Any) -> torch.Tensor:
-        """The slot of each row, int32 [B]; copied only if the batch has changed."""
-        slots, found = self._slot_of_row[: batch.num_reqs], batch.idx_mapping_np
-        if self._batch_slots is None or not np.array_equal(self._batch_slots, found):
-            self._batch_slots = found.copy()
-            slots.copy_(batch.idx_mapping)
-            self._slot_index[: batch.num_reqs].copy_(batch.idx_mapping)
-        return slots
+    def _read_parameters(
+        self, batch: Any, summary: _BatchSummary
+    ) -> tuple[torch.Tensor, DrawParameters]:
+        """The slot of each row, as an index of torch, and the draw parameters by slot."""
+        slots, index = self._slot_of_row[: batch.num_reqs], self._slot_index[: batch.num_reqs]
+        slots.copy_(batch.idx_mapping)
+        index.copy_(batch.idx_mapping)
+        rows = {"position": self._positions}
+        rows.update((name, self._values[name]) for name in summary.used)
+        history = None
+        if len(summary.penalised):
+            rows.update((name, self._values[name]) for name in PENALTIES)
+            if self._history is None:
+                self._history = SlotHistory(self.sampler.penalties_state)
+            history = self._history.history
+        return index, DrawParameters(rows, summary.lists, history=history, slots=slots)
 
     def _state(self, name: str) -> Any:
         """vLLM's parameters of this name: on the host, and where the device reads them."""
@@ -145,9 +187,9 @@ class Slots:
             return getattr(self.sampler.penalties_state, name)
         return getattr(self.sampler.sampling_states, "seeds" if name == "seed" else name)
 
-    def _used(self, batch: Any) -> list[str]:
-        """Names of the parameters that change the draws of a batch, except penalties."""
-        states, found = self.sampler.sampling_states, batch.idx_mapping_np
+    def _used(self, found: Any) -> list[str]:
+        """Names of the parameters, except penalties, that change the draws of these slots."""
+        states = self.sampler.sampling_states
         offs = {"top_k": states.vocab_size, "top_p": 1, "min_p": 0}
         used = [name for name, off in offs.items() if (self._state(name).np[found] != off).any()]
         return ["seed", "temperature", *used]
@@ -161,12 +203,6 @@ class Slots:
             else:
                 self._values[name] = source.clone()
         self._is_stale = False
-
-    def _update_history(self, batch: Any) -> Any:
-        if self._history is None:
-            self._history = SlotHistory(self.sampler.penalties_state)
-        self._history.update(batch, self.penalised)
-        return self._history.history
 
     def _lists(self, found: Any) -> dict[str, Any]:
         """Biases and allowed tokens of the requests in these slots, if there are any."""

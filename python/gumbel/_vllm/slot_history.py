@@ -30,35 +30,42 @@ class SlotHistory:
         self._output = torch.zeros_like(penalties.prompt_bin_mask)
         self.history = History.of_arrays(penalties.prompt_bin_mask, self._output, self._counts)
         self._unread = np.ones(len(self._counts), bool)
-
-    def invalidate(self, slots: Any) -> None:
-        """Read the counts of these slots again at their next step."""
-        self._unread[slots] = True
-
-    def update(self, batch: Any, penalised: Any) -> None:
-        """Add the last token of each request of a batch of one row a request.
-
-        penalised    bool [slots]: the slots whose requests have penalties; others are not read.
-
-        A request's last token is the input of its row. vLLM has counted it if it is an output.
-        """
-        found = batch.idx_mapping_np
-        unread = found[self._unread[found] & penalised[found]]
-        for first in range(0, len(unread), _SLOTS_AT_ONCE):
-            slots = torch.from_numpy(unread[first : first + _SLOTS_AT_ONCE].astype(np.int64))
-            slots = slots.to(self._counts.device, non_blocking=True)
-            self._output[slots] = pack_mask(self._counts[slots] > 0)
-        self._unread[unread] = False
-        _add_inputs[(batch.num_reqs,)](
+        self._read: Any = None  # the slots of the latest update(), if all are still read
+        # Arguments of the kernel that are equal in all steps.
+        self._arrays = (
             self._output,
             self._output.stride(0),
             self._counts,
             self._counts.stride(0),
             self._counts.shape[1],
-            batch.idx_mapping,
-            batch.input_ids,
-            batch.logits_indices,
         )
+
+    def invalidate(self, slots: Any) -> None:
+        """Read the counts of these slots again at their next step."""
+        self._unread[slots], self._read = True, None
+
+    def update(self, batch: Any, penalised: Any) -> None:
+        """Add the last token of each request of a batch of one row a request.
+
+        penalised    int64 [count]: the slots of the batch whose requests have penalties; others are
+                     not read. An array that is passed again must be unchanged.
+
+        A request's last token is the input of its row. vLLM has counted it if it is an output.
+        """
+        if penalised is not self._read:
+            self._read_counts(penalised[self._unread[penalised]])
+            self._read = penalised
+        _add_inputs[(batch.num_reqs,)](
+            *self._arrays, batch.idx_mapping, batch.input_ids, batch.logits_indices
+        )
+
+    def _read_counts(self, unread: Any) -> None:
+        """Build the masks of these slots from vLLM's counts."""
+        for first in range(0, len(unread), _SLOTS_AT_ONCE):
+            slots = torch.from_numpy(unread[first : first + _SLOTS_AT_ONCE])
+            slots = slots.to(self._counts.device, non_blocking=True)
+            self._output[slots] = pack_mask(self._counts[slots] > 0)
+        self._unread[unread] = False
 
 
 @triton.jit

@@ -164,7 +164,7 @@ def slots(monkeypatch):
             input_ids=torch.tensor(inputs),
             logits_indices=torch.arange(len(inputs)),
         )
-        history.update(batch, np.array([True, True]))
+        history.update(batch, batch.idx_mapping_np.copy())
 
     return penalties.output_bin_counts, history, step
 
