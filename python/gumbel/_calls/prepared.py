@@ -94,6 +94,7 @@ class PreparedCall:
         self._call, self._error = call, _abi.Error()
         self._handle = resolve_callee(request.arrays, callee).handle
         self._name, self._inputs, self._arrays = name, inputs, request.arrays
+        self._type = type(inputs)
         self._kind, self._itemsize = _describe_inputs(inputs), layout_of(name, inputs).itemsize
         self._tensor = head.hidden if head else logits.logits  # type: ignore[union-attr]
         request.held = [held for held in request.held if held is not inputs]
@@ -138,8 +139,10 @@ class PreparedCall:
             if self._inputs is None:
                 raise ValueError(f"{self._name}: pass it, as release_inputs() dropped the last one")
             return
-        inputs = import_array(self._name, inputs)
-        known = type(inputs) is np.ndarray or is_tensor(inputs)
+        known = type(inputs) is self._type
+        if not known:
+            inputs = import_array(self._name, inputs)
+            known = type(inputs) is np.ndarray or is_tensor(inputs)
         if not known or _describe_inputs(inputs) != self._kind:
             raise ValueError(
                 f"{self._name}: expected the kind, shape, dtype and strides that the call was "
@@ -181,11 +184,13 @@ def _make_seed_counter(
 
 def _describe_inputs(inputs: Any) -> Any:
     """The properties that all inputs of a prepared call share, except the stride of one row."""
-    first = 1 if inputs.shape[0:1] == (1,) else 0
-    if type(inputs) is np.ndarray:
-        return inputs.dtype, inputs.shape, inputs.strides[first:]
-    strides = inputs.stride()[first:]
-    return inputs.dtype, inputs.shape, strides, inputs.device, inputs.is_neg()
+    shape, is_numpy = inputs.shape, type(inputs) is np.ndarray
+    strides = inputs.strides if is_numpy else inputs.stride()
+    if shape and shape[0] == 1:
+        strides = strides[1:]
+    if is_numpy:
+        return inputs.dtype, shape, strides
+    return inputs.dtype, shape, strides, inputs.device, inputs.is_neg()
 
 
 @takes_common()

@@ -171,12 +171,17 @@ class TorchArrays(NumpyArrays):
         else:
             self.name = f"cuda:{place.index}"
             self.device = open_device(self.name, isa, threads)
+            # Returns the address that torch.cuda.current_stream() has in an object, which takes
+            # longer to make. torch's own compiler uses this function, too.
+            self._raw_stream = getattr(self.torch._C, "_cuda_getCurrentRawStream", None)
             self.stream = self.current_stream()
 
     def current_stream(self) -> Optional[int]:
         if self.on_host:
             return None
-        return self.torch.cuda.current_stream(self.place).cuda_stream
+        if self._raw_stream is not None:
+            return int(self._raw_stream(self.place.index))
+        return int(self.torch.cuda.current_stream(self.place).cuda_stream)
 
     def _torch_dtype(self, dtype: type) -> Any:
         return getattr(self.torch, _BITS[dtype].__name__)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -49,6 +50,12 @@ class DrawParameters:
     def preparable(self) -> bool:
         """Whether a prepared call can serve later steps, too: there are no lists and no mask."""
         return not self.more and self.mask is None
+
+    @functools.cached_property
+    def call_key(self) -> tuple[Any, ...]:
+        """The properties on which a prepared call depends; values of `rows` are not among them."""
+        history = None if self.history is None else id(self.history)
+        return self.slots is None, history, *self.rows
 
     @property
     def places(self) -> dict[str, Any]:

@@ -128,12 +128,14 @@ class Drawer:
     def __init__(self, token_dtype: torch.dtype = torch.int32) -> None:
         self.token_dtype = token_dtype
         self.prepared: dict[Any, _PreparedDraw] = {}
+        self._latest: Optional[_PreparedDraw] = None  # the last of `prepared`
         self.workspace = SharedWorkspace()
         weights.hold(self)
 
     def forget(self) -> None:
         """Drop the prepared calls and their references to weights and workspaces."""
         self.prepared.clear()
+        self._latest = None
 
     def draw(
         self,
@@ -229,14 +231,16 @@ class Drawer:
         if not parameters.preparable:
             return calls.sample(*inputs, **given, **parameters.arguments(), **wanted)
         key = self._key(logits, calls, inputs, given, requested, parameters)
-        known = self.prepared.pop(key, None)
+        known = self.prepared.get(key)
         if known is None:
             if len(self.prepared) >= CALLS_KEPT:  # drop the least recently used one
                 self.prepared.pop(next(iter(self.prepared)))
             known = _prepare(calls, inputs, given, parameters, wanted)
         elif parameters.slots is None:
             known.read(parameters)
-        self.prepared[key] = known
+        if known is not self._latest:  # the most recently used one is the last
+            self.prepared.pop(key, None)
+            self.prepared[key] = self._latest = known
         out = known.call(inputs[0])
         known.call.release_inputs()  # logits of a batch may take 100 MB
         return out
@@ -251,10 +255,8 @@ class Drawer:
         screen = last.address if isinstance(last, Screen) else 0
         shown = None if requested is None else (requested.count, requested.raw)
         kind = (first.shape, first.stride(), first.dtype)
-        head = (weights.place_of(value) for value in given.values())
-        history = None if parameters.history is None else id(parameters.history)
-        rows = (parameters.slots is None, history, *parameters.rows)
-        return (calls.prepare, weight, screen, *kind, *head, shown, *rows)
+        head = map(weights.place_of, given.values())
+        return (calls.prepare, weight, screen, *kind, *head, shown, parameters.call_key)
 
 
 def _prepare(
