@@ -38,8 +38,8 @@
  *                            D / 32 rows and samples read all bits, and need up to 40% more time
  *                            than with bytes. On CUDA, draws with truncation, a mask or several
  *                            samples read all bits, also those of more than 32 rows, or 16 if D is
- *                            below 4096; they take as long as with bytes. Certain bounds are not
- *                            supported there.
+ *                            below 4096; they take as long as with bytes at up to 32 rows, and up
+ *                            to 26% more time at 64. Certain bounds are not supported there.
  *
  * gumbel_screen.format repeats the format for CUDA, whose host does not read the screen. If it is
  * not that of the screen, CUDA calls take the full pass.
