@@ -336,18 +336,6 @@ static void same_sums_everywhere(void **state)
 #endif
 }
 
-static int open_any(void **state)
-{
-    *state = open_device(GUMBEL_ISA_AUTO, 2, 0);
-    return 0;
-}
-
-static int close_any(void **state)
-{
-    gumbel_close(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -356,5 +344,5 @@ int main(void)
         cmocka_unit_test(bounds_round_outward),    cmocka_unit_test(caps_are_lifted_enough),
         cmocka_unit_test(same_bytes_everywhere),   cmocka_unit_test(same_sums_everywhere),
     };
-    return cmocka_run_group_tests_name("screen_bounds", tests, open_any, close_any);
+    return cmocka_run_group_tests_name("screen_bounds", tests, open_any_device, close_any_device);
 }

@@ -283,18 +283,6 @@ static void seeds_repeat_and_entropy_does_not(void **state)
     }
 }
 
-static int open_any(void **state)
-{
-    *state = open_device(GUMBEL_ISA_AUTO, 2, 0);
-    return 0;
-}
-
-static int close_any(void **state)
-{
-    gumbel_close(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,5 +294,5 @@ int main(void)
         cmocka_unit_test(layouts_agree),
         cmocka_unit_test(seeds_repeat_and_entropy_does_not),
     };
-    return cmocka_run_group_tests_name("screen_dither", tests, open_any, close_any);
+    return cmocka_run_group_tests_name("screen_dither", tests, open_any_device, close_any_device);
 }

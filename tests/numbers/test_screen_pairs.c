@@ -402,18 +402,6 @@ static void errors_are_normal(void **state)
     }
 }
 
-static int open_any(void **state)
-{
-    *state = open_device(GUMBEL_ISA_AUTO, 2, 0);
-    return 0;
-}
-
-static int close_any(void **state)
-{
-    gumbel_close(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -422,5 +410,5 @@ int main(void)
         cmocka_unit_test(constants_are_in_widths),
         cmocka_unit_test(errors_are_normal),
     };
-    return cmocka_run_group_tests_name("screen_pairs", tests, open_any, close_any);
+    return cmocka_run_group_tests_name("screen_pairs", tests, open_any_device, close_any_device);
 }
