@@ -196,9 +196,7 @@ static void write_json(const char *path, const char *commit, const char *gpu, co
     fclose(file);
 }
 
-struct bench_options {
-    const char *json = nullptr, *commit = "unknown";
-    std::vector<int64_t> sizes;
+struct bench_options : shared_options {
     bool certain = false, only_truncated = false, only_goals = false;
 };
 
@@ -206,18 +204,14 @@ static bench_options read_options(int argc, char **argv)
 {
     bench_options o;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
-            o.json = argv[++i];
-        else if (strcmp(argv[i], "--commit") == 0 && i + 1 < argc)
-            o.commit = argv[++i];
-        else if (strcmp(argv[i], "--certain") == 0)
+        if (read_shared_option(o, argc, argv, i))
+            continue;
+        if (strcmp(argv[i], "--certain") == 0)
             o.certain = true;
         else if (strcmp(argv[i], "--truncated") == 0)
             o.only_truncated = true;
         else if (strcmp(argv[i], "--goals") == 0)
             o.only_goals = true;
-        else if (atoll(argv[i]) >= 64 && atoll(argv[i]) <= MAX_HIDDEN)
-            o.sizes.push_back(atoll(argv[i]));
         else
             die("usage: bench_screen [--json FILE] [--commit TEXT] [--certain] "
                 "[--truncated | --goals] [D ...]");

@@ -220,9 +220,7 @@ static void write_json(const char *path, const char *commit, const char *gpu, co
         die("%s: writing failed", path);
 }
 
-struct bench_options {
-    const char *json = nullptr, *commit = "unknown";
-    std::vector<int64_t> sizes;
+struct bench_options : shared_options {
     bool quick = false;
 };
 
@@ -230,14 +228,10 @@ static bench_options read_options(int argc, char **argv)
 {
     bench_options o;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
-            o.json = argv[++i];
-        else if (strcmp(argv[i], "--commit") == 0 && i + 1 < argc)
-            o.commit = argv[++i];
-        else if (strcmp(argv[i], "--quick") == 0)
+        if (read_shared_option(o, argc, argv, i))
+            continue;
+        if (strcmp(argv[i], "--quick") == 0)
             o.quick = true;
-        else if (atoll(argv[i]) >= 64 && atoll(argv[i]) <= MAX_HIDDEN)
-            o.sizes.push_back(atoll(argv[i]));
         else
             die("usage: bench_screen_formats [--json FILE] [--commit TEXT] [--quick] [D ...]");
     }

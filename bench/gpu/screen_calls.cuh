@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Shared by the benchmarks of screens on an NVIDIA GPU: the data of an LM head, its screens, and
- * the comparison of tokens.
+ * the comparison of tokens, and options.
  */
 #pragma once
 
@@ -11,6 +11,26 @@
 
 constexpr int64_t VOCAB = 151936, MAX_HIDDEN = 8192, MAX_BATCH = 64;
 constexpr int POSITIONS = 20; /* at which tokens are compared */
+
+/* Options of all benchmarks of screens. */
+struct shared_options {
+    const char *json = nullptr, *commit = "unknown";
+    std::vector<int64_t> sizes; /* D */
+};
+
+/* Reads argument i and its value if it is a shared option; i is then that of the last one read. */
+static bool read_shared_option(shared_options &o, int argc, char **argv, int &i)
+{
+    if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
+        o.json = argv[++i];
+    else if (strcmp(argv[i], "--commit") == 0 && i + 1 < argc)
+        o.commit = argv[++i];
+    else if (atoll(argv[i]) >= 64 && atoll(argv[i]) <= MAX_HIDDEN)
+        o.sizes.push_back(atoll(argv[i]));
+    else
+        return false;
+    return true;
+}
 
 struct head_data {
     gpu_rows rows;
