@@ -12,14 +12,9 @@ def load(name):
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 
-def find_newest(question):
-    """The file of the latest results of a question on any GPU; None if there is none."""
-    return max(RESULTS.glob(f"cuda-*-{question}.json"), default=None)
-
-
 def newest(question):
     """The latest results of a question on any GPU; None if it has not been measured."""
-    path = find_newest(question)
+    path = max(RESULTS.glob(f"cuda-*-{question}.json"), default=None)
     return json.loads(path.read_text()) if path else None
 
 

@@ -3,7 +3,7 @@
 
 import dataclasses
 
-from result_tables import find_newest, newest, stamp, table
+from result_tables import RESULTS, load, stamp, table
 
 QUESTION = "screen-formats"
 HIDDEN_SIZES = 4096, 8192
@@ -78,11 +78,14 @@ def draw_screens(pyplot, results):
 
 
 def format_screens():
-    """Source, plot and table of the newest results; empty without results."""
-    results = newest(QUESTION)
-    if results is None:
-        return ""
-    name = find_newest(QUESTION).stem
+    """Sources, plots and tables of all results."""
+    paths = sorted(RESULTS.glob(f"cuda-*-{QUESTION}.json"))
+    return "\n".join(format_results(path.stem) for path in paths)
+
+
+def format_results(name):
+    """Source, plot and table of a file of results."""
+    results = load(name)
     cells = [
         [size, row["b"], f"{get_median_us(row, 'gemm'):.0f}",
          *(f"{get_median_us(row, way):.0f} ({divide_medians(row, way):.2f})" for way in LINES)]
