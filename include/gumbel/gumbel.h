@@ -431,6 +431,8 @@ typedef struct gumbel_truncation {
     gumbel_row_f32 top_p; /* in (0, 1]; the default is 1, off */
     gumbel_order order;
     gumbel_ties ties;
+    const struct gumbel_programs *programs; /* ordered lists of more rules (programs.h), with which
+                                             * `order` is not read; NULL: none. since 0.3 */
 } gumbel_truncation;
 
 /* Domains: independent random streams for one seed and position. Values of gumbel_sampling's field

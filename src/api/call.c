@@ -9,6 +9,7 @@
 #include "core/fail.h"
 #include "core/output.h"
 #include "validate/validate.h"
+#include "validate/validate_programs.h"
 
 #include <inttypes.h>
 
@@ -36,9 +37,10 @@ gumbel_status gumbel_read_call_of_logits(gumbel_problem *problem, const gumbel_d
     return device->backend->host_memory ? gumbel_check_host_sampling(problem, error) : GUMBEL_OK;
 }
 
-gumbel_status gumbel_check_supported(const gumbel_device *device, const gumbel_problem *problem,
+gumbel_status gumbel_settle_features(const gumbel_device *device, gumbel_problem *problem,
                                      gumbel_error *error)
 {
+    gumbel_lower_program(problem);
     uint32_t missing = problem->features & ~device->backend->supports;
     int best = (problem->features & GUMBEL_FEATURE_BEST) != 0;
     GUMBEL_REFUSE_IF(best && problem->sampling.num_samples != 1, error, "output.num_best",
@@ -112,10 +114,10 @@ gumbel_status gumbel_plan_call(const gumbel_device *device, const gumbel_problem
     return GUMBEL_OK;
 }
 
-/* Finds the largest workspace of all calls on `problem`: a draw with or without masses, summaries
- * of a shard, processed rows. */
-static gumbel_status find_max_workspace(const gumbel_device *device, const gumbel_problem *problem,
-                                        size_t *bytes, gumbel_error *error)
+/* Raises *bytes to the largest workspace of all calls on `problem`: a draw with or without masses,
+ * summaries of a shard, processed rows. */
+static gumbel_status raise_to_calls(const gumbel_device *device, const gumbel_problem *problem,
+                                    size_t *bytes, gumbel_error *error)
 {
     const struct {
         uint64_t purpose;
@@ -124,11 +126,11 @@ static gumbel_status find_max_workspace(const gumbel_device *device, const gumbe
         {0, 0, 1},
         {0, 1, 1},
         {GUMBEL_CAPABILITY_SUMMARIES, 1,
-         !(problem->features & (GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_GIVEN))},
+         !(problem->features &
+           (GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_PROGRAM | GUMBEL_FEATURE_GIVEN))},
         {GUMBEL_CAPABILITY_ROWS, 0, problem->hidden_size == 0},
     };
     gumbel_problem call = *problem;
-    *bytes = 0;
     for (int i = 0; i < 4; i++)
         if (purposes[i].is_valid) {
             gumbel_plan plan;
@@ -139,6 +141,19 @@ static gumbel_status find_max_workspace(const gumbel_device *device, const gumbe
             *bytes = plan.workspace_bytes > *bytes ? plan.workspace_bytes : *bytes;
         }
     return GUMBEL_OK;
+}
+
+/* The largest workspace of all calls on `problem`, by an order of truncation and by programs. */
+static gumbel_status find_max_workspace(const gumbel_device *device, const gumbel_problem *problem,
+                                        size_t *bytes, gumbel_error *error)
+{
+    gumbel_problem lowered = *problem;
+    *bytes = 0;
+    GUMBEL_FORWARD(gumbel_settle_features(device, &lowered, error));
+    GUMBEL_FORWARD(raise_to_calls(device, &lowered, bytes, error));
+    if (lowered.features == problem->features || problem->features & ~device->backend->supports)
+        return GUMBEL_OK;
+    return raise_to_calls(device, problem, bytes, error);
 }
 
 /* Validates a call of which only the workspace size or the explanation is requested. */
@@ -153,12 +168,12 @@ static gumbel_status read_call(gumbel_problem *problem, const gumbel_device *dev
     GUMBEL_FORWARD(
         head ? gumbel_read_head(problem, device->backend->screen_layout, head, sampling, error)
              : gumbel_read_logits(problem, logits, sampling, error));
-    if (output) {
-        GUMBEL_FORWARD(gumbel_read_output(&out, output, 0, error));
-        problem->features |= gumbel_output_features(&out);
-        problem->with_mass = out.lse || out.logprobs;
-    }
-    return gumbel_check_supported(device, problem, error);
+    if (!output)
+        return GUMBEL_OK;
+    GUMBEL_FORWARD(gumbel_read_output(&out, output, 0, error));
+    problem->features |= gumbel_output_features(&out);
+    problem->with_mass = out.lse || out.logprobs;
+    return gumbel_settle_features(device, problem, error);
 }
 
 gumbel_status gumbel_workspace_size(const gumbel_device *device, const gumbel_head *head,
@@ -184,6 +199,7 @@ gumbel_status gumbel_explain(const gumbel_device *device, const gumbel_head *hea
     gumbel_problem problem;
     GUMBEL_REFUSE_IF(!text && size > 0, error, "text", "is NULL");
     GUMBEL_FORWARD(read_call(&problem, device, head, logits, sampling, output, error));
+    GUMBEL_FORWARD(gumbel_settle_features(device, &problem, error));
     if (device->backend->host_memory)
         GUMBEL_FORWARD(gumbel_check_host_sampling(&problem, error));
     gumbel_text into = {text, size, 0};

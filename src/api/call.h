@@ -17,8 +17,9 @@ gumbel_status gumbel_read_call_of_logits(gumbel_problem *problem, const gumbel_d
                                          void *stream, const gumbel_logits *logits,
                                          const gumbel_sampling *sampling, gumbel_error *error);
 
-/* Returns an error that names the field of a feature that the device does not support. */
-gumbel_status gumbel_check_supported(const gumbel_device *device, const gumbel_problem *problem,
+/* Replaces programs by an order where both draw alike, once the features of outputs are known, and
+ * returns an error that names the field of a feature that the device does not support. */
+gumbel_status gumbel_settle_features(const gumbel_device *device, gumbel_problem *problem,
                                      gumbel_error *error);
 
 /* Plans a call on `problem`, whose features and with_mass are complete, for slices of at most

@@ -43,7 +43,7 @@ static gumbel_status run_row_call(gumbel_device *device, gumbel_problem *problem
 {
     gumbel_plan plan;
     problem->features &= ~(uint32_t)GUMBEL_FEATURE_GIVEN;
-    GUMBEL_FORWARD(gumbel_check_supported(device, problem, error));
+    GUMBEL_FORWARD(gumbel_settle_features(device, problem, error));
     stride = stride ? stride : problem->vocab;
     GUMBEL_FORWARD(check_output_rows(problem, out, stride, name, error));
     GUMBEL_FORWARD(gumbel_plan_in_workspace(device, problem, GUMBEL_CAPABILITY_ROWS, workspace,

@@ -29,7 +29,7 @@ static gumbel_status sample_problem(gumbel_device *device, gumbel_problem *probl
     gumbel_plan plan;
     GUMBEL_FORWARD(gumbel_read_output(&out, output, problem->batch, error));
     problem->features |= gumbel_output_features(&out);
-    GUMBEL_FORWARD(gumbel_check_supported(device, problem, error));
+    GUMBEL_FORWARD(gumbel_settle_features(device, problem, error));
     problem->with_mass = out.lse || out.logprobs;
     GUMBEL_FORWARD(
         gumbel_plan_in_workspace(device, problem, 0, workspace, workspace_bytes, &plan, error));
@@ -49,11 +49,12 @@ static gumbel_status draw_partial_problem(gumbel_device *device, gumbel_problem 
     gumbel_plan plan;
     GUMBEL_REFUSE_IF(!summaries && problem->batch > 0, error, "summaries", "is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(summaries, _Alignof(gumbel_summary), "summaries", error));
-    GUMBEL_REFUSE_IF(problem->features & GUMBEL_FEATURE_TRUNCATION, error, "sampling.truncation",
+    const uint32_t truncates = GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_PROGRAM;
+    GUMBEL_REFUSE_IF(problem->features & truncates, error, "sampling.truncation",
                      "is not supported: a shard does not determine the kept set");
     GUMBEL_REFUSE_IF(problem->features & GUMBEL_FEATURE_GIVEN, error, "sampling.given",
                      "given tokens are not supported for a summary of a shard");
-    GUMBEL_FORWARD(gumbel_check_supported(device, problem, error));
+    GUMBEL_FORWARD(gumbel_settle_features(device, problem, error));
     problem->with_mass = 1;
     GUMBEL_FORWARD(gumbel_plan_in_workspace(device, problem, GUMBEL_CAPABILITY_SUMMARIES, workspace,
                                             workspace_bytes, &plan, error));

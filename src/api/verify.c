@@ -221,7 +221,7 @@ static gumbel_status read_call(verify_call *call, const gumbel_device *device,
     if (call->proposal.num_best > 0)
         p->features |= GUMBEL_FEATURE_BEST;
     p->with_mass = requested.lse || requested.logprobs;
-    return gumbel_check_supported(device, p, error);
+    return gumbel_settle_features(device, p, error);
 }
 
 /* Carves the workspace and sets the arrays of the call; the draw's workspace begins at `used`. */
@@ -256,7 +256,7 @@ static gumbel_status count_scores(const gumbel_device *device, const gumbel_prob
 {
     gumbel_plan plan;
     gumbel_problem p = gumbel_proposal_scored(problem, scored);
-    GUMBEL_FORWARD(gumbel_check_supported(device, &p, error));
+    GUMBEL_FORWARD(gumbel_settle_features(device, &p, error));
     GUMBEL_FORWARD(count_draw(device, &p, 0, &plan, max_bytes, error));
     p = gumbel_problem_slice(problem, 0, 1);
     if (p.hidden_size > 0) {
@@ -276,7 +276,7 @@ static gumbel_status count_rows(const gumbel_device *device, const gumbel_proble
     if (p.hidden_size > 0)
         GUMBEL_FORWARD(count_draw(device, &p, GUMBEL_CAPABILITY_PRODUCT, &plan, max_bytes, error));
     p = gumbel_proposal_processed(problem);
-    GUMBEL_FORWARD(gumbel_check_supported(device, &p, error));
+    GUMBEL_FORWARD(gumbel_settle_features(device, &p, error));
     p = gumbel_proposal_stored(&p, NULL, gumbel_proposal_stride(&p));
     return p.features ? count_draw(device, &p, GUMBEL_CAPABILITY_ROWS, &plan, max_bytes, error)
                       : GUMBEL_OK;

@@ -32,6 +32,7 @@ gumbel_problem gumbel_problem_slice(const gumbel_problem *problem, int64_t first
         skip_lists(&t->bias, first);
         skip_lists(&t->prompt_tokens, first);
         skip_lists(&t->output_tokens, first);
+        skip_lists(&p.programs.xtc_keep, first);
     }
     skip_lists(&p.path, first);
     if (p.sampling.noise)

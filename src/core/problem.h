@@ -8,6 +8,7 @@
 
 #include "maths/noise.h"
 #include "gumbel/gumbel.h"
+#include "gumbel/programs.h"
 
 /* Features that a call uses beyond plain sampling: bits of gumbel_problem.features. A field whose
  * value has no effect sets no bit; a plain call has features == 0. */
@@ -24,8 +25,9 @@ typedef enum gumbel_feature {
     GUMBEL_FEATURE_LOGITS = 1 << 9, /* top_logits */
     GUMBEL_FEATURE_GIVEN = 1 << 10, /* given tokens are scored, none is drawn */
     GUMBEL_FEATURE_ALLOWED = 1 << 11,
-    GUMBEL_FEATURE_BEST = 1 << 12, /* num_best > 0, and their ids or scores */
-    GUMBEL_FEATURE_END = 1 << 13,
+    GUMBEL_FEATURE_BEST = 1 << 12,    /* num_best > 0, and their ids or scores */
+    GUMBEL_FEATURE_PROGRAM = 1 << 13, /* in place of GUMBEL_FEATURE_TRUNCATION */
+    GUMBEL_FEATURE_END = 1 << 14,
 } gumbel_feature;
 
 /* Features that change z alone, which a shard can apply; others require the whole vocabulary. */
@@ -59,8 +61,9 @@ typedef struct gumbel_problem {
     int with_path;                /* 1: penalties count the tokens in `path` as output, too */
     gumbel_token_lists path;      /* by rows; ids below 0 are skipped */
     gumbel_history history;       /* prompt is NULL if penalties count lists */
-    gumbel_truncation truncation;
-    int with_mass; /* an output is, or requires, the log-normaliser */
+    gumbel_truncation truncation; /* without programs, which are below */
+    gumbel_programs programs;     /* not read without GUMBEL_FEATURE_PROGRAM */
+    int with_mass;                /* an output is, or requires, the log-normaliser */
 } gumbel_problem;
 
 /* Rows [first, first + count) of a problem, as a call that draws the same tokens. Row parameters,

@@ -10,7 +10,7 @@ static const int32_t no_token = -1;
 gumbel_problem gumbel_proposal_processed(const gumbel_problem *problem)
 {
     gumbel_problem p = *problem;
-    p.features &= GUMBEL_FEATURE_TRANSFORMS | GUMBEL_FEATURE_TRUNCATION;
+    p.features &= GUMBEL_FEATURE_TRANSFORMS | GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_PROGRAM;
     p.with_mass = 0;
     return p;
 }

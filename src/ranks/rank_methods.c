@@ -181,7 +181,8 @@ static gumbel_status accept_drafts(gumbel_device *device, void *stream,
 
 gumbel_backend ranks_backend_of(const gumbel_device *device)
 {
-    gumbel_backend table = {.supports = device->backend->supports,
+    gumbel_backend table = {.supports =
+                                device->backend->supports & ~(uint32_t)GUMBEL_FEATURE_PROGRAM,
                             .host_memory = device->backend->host_memory,
                             .plan = plan_group_call,
                             .explain = explain_group,

@@ -5,9 +5,8 @@
 #include "core/output.h"
 #include "core/row.h"
 #include "validate/validate_lists.h"
-
-#include <inttypes.h>
-#include <stdio.h>
+#include "validate/validate_programs.h"
+#include "validate/validate_rows.h"
 
 const char *gumbel_feature_field(gumbel_feature bit)
 {
@@ -38,6 +37,8 @@ const char *gumbel_feature_field(gumbel_feature bit)
         return "sampling.transforms.allowed";
     case GUMBEL_FEATURE_BEST:
         return "output.num_best";
+    case GUMBEL_FEATURE_PROGRAM:
+        return "sampling.truncation.programs";
     case GUMBEL_FEATURE_END:
         break;
     }
@@ -128,6 +129,8 @@ static gumbel_status read_truncation(gumbel_problem *p, gumbel_error *error)
                      (int)t->order);
     GUMBEL_REFUSE_IF((int)t->ties < 0 || t->ties > GUMBEL_TIES_EXACT, error,
                      "sampling.truncation.ties", "is %d; it must be a gumbel_ties", (int)t->ties);
+    if (t->programs)
+        return gumbel_read_programs(p, error);
     if (t->min_p.data || t->top_k.data || t->top_p.data)
         p->features |= GUMBEL_FEATURE_TRUNCATION;
     return GUMBEL_OK;
@@ -142,51 +145,19 @@ gumbel_status gumbel_read_features(gumbel_problem *p, gumbel_error *error)
     return GUMBEL_OK;
 }
 
-/* The range of a row parameter: low <= value <= high, both finite. */
-typedef struct range {
-    const char *name; /* the field without "sampling." */
-    float low, high;
-    const char *text;
-} range;
-
-/* The index of live row b's parameter; -1 after the last row. */
-static int64_t parameter_index_of(const gumbel_problem *p, int64_t b, int64_t stride)
-{
-    int64_t live = p->sampling.live_rows ? *p->sampling.live_rows : p->batch;
-    if (b >= live || (stride == 0 && b > 0))
-        return -1;
-    return stride ? gumbel_problem_slot(p, b) : 0;
-}
-
-static gumbel_status check_row_range(const gumbel_problem *p, const gumbel_row_f32 *rows,
-                                     const range *allowed, gumbel_error *error)
-{
-    int64_t place;
-    for (int64_t b = 0; rows->data && (place = parameter_index_of(p, b, rows->stride)) >= 0; b++) {
-        float value = rows->data[place * rows->stride];
-        if (!(value >= allowed->low && value <= allowed->high)) {
-            char field[64];
-            snprintf(field, sizeof field, "sampling.%s[%" PRId64 "]", allowed->name, place);
-            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field, "is %s; it must be %s",
-                               gumbel_format_float(value).text, allowed->text);
-        }
-    }
-    return GUMBEL_OK;
-}
-
 static gumbel_status check_host_transforms(const gumbel_problem *p, gumbel_error *error)
 {
     /* The smallest positive float as lower limit means "> 0". */
-    static const range repetition = {"transforms.repetition", 0x1p-149f, 0x1.fffffep127f,
-                                     "finite and > 0"};
-    static const range frequency = {"transforms.frequency", -0x1.fffffep127f, 0x1.fffffep127f,
-                                    "finite"};
-    static const range presence = {"transforms.presence", -0x1.fffffep127f, 0x1.fffffep127f,
-                                   "finite"};
+    static const gumbel_range repetition = {"sampling.transforms.repetition", 0x1p-149f,
+                                            0x1.fffffep127f, "finite and > 0"};
+    static const gumbel_range frequency = {"sampling.transforms.frequency", -0x1.fffffep127f,
+                                           0x1.fffffep127f, "finite"};
+    static const gumbel_range presence = {"sampling.transforms.presence", -0x1.fffffep127f,
+                                          0x1.fffffep127f, "finite"};
     const gumbel_transforms *t = &p->transforms;
-    GUMBEL_FORWARD(check_row_range(p, &t->repetition, &repetition, error));
-    GUMBEL_FORWARD(check_row_range(p, &t->frequency, &frequency, error));
-    GUMBEL_FORWARD(check_row_range(p, &t->presence, &presence, error));
+    GUMBEL_FORWARD(gumbel_check_row_range(p, &t->repetition, &repetition, error));
+    GUMBEL_FORWARD(gumbel_check_row_range(p, &t->frequency, &frequency, error));
+    GUMBEL_FORWARD(gumbel_check_row_range(p, &t->presence, &presence, error));
     GUMBEL_FORWARD(
         gumbel_check_host_lists(&t->allowed, p->batch, "sampling.transforms.allowed", error));
     GUMBEL_FORWARD(
@@ -200,27 +171,19 @@ static gumbel_status check_host_transforms(const gumbel_problem *p, gumbel_error
 
 static gumbel_status check_host_truncation(const gumbel_problem *p, gumbel_error *error)
 {
-    static const range min_p = {"truncation.min_p", 0.0f, 1.0f, "in [0, 1]"};
-    static const range top_p = {"truncation.top_p", 0x1p-149f, 1.0f, "in (0, 1]"};
+    static const gumbel_range min_p = {"sampling.truncation.min_p", 0.0f, 1.0f, "in [0, 1]"};
+    static const gumbel_range top_p = {"sampling.truncation.top_p", 0x1p-149f, 1.0f, "in (0, 1]"};
     const gumbel_truncation *t = &p->truncation;
-    GUMBEL_FORWARD(check_row_range(p, &t->min_p, &min_p, error));
-    GUMBEL_FORWARD(check_row_range(p, &t->top_p, &top_p, error));
-    int64_t place;
-    for (int64_t b = 0; t->top_k.data && (place = parameter_index_of(p, b, t->top_k.stride)) >= 0;
-         b++) {
-        int32_t k = t->top_k.data[place * t->top_k.stride];
-        if (k < 0) {
-            char field[64];
-            snprintf(field, sizeof field, "sampling.truncation.top_k[%" PRId64 "]", place);
-            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field, "is %d; it must be >= 0",
-                               (int)k);
-        }
-    }
+    GUMBEL_FORWARD(gumbel_check_row_range(p, &t->min_p, &min_p, error));
+    GUMBEL_FORWARD(gumbel_check_row_range(p, &t->top_p, &top_p, error));
+    GUMBEL_FORWARD(
+        gumbel_check_row_integers(p, &t->top_k, "sampling.truncation.top_k", 0, INT32_MAX, error));
     return GUMBEL_OK;
 }
 
 gumbel_status gumbel_check_host_features(const gumbel_problem *p, gumbel_error *error)
 {
     GUMBEL_FORWARD(check_host_transforms(p, error));
-    return check_host_truncation(p, error);
+    GUMBEL_FORWARD(check_host_truncation(p, error));
+    return p->features & GUMBEL_FEATURE_PROGRAM ? gumbel_check_host_programs(p, error) : GUMBEL_OK;
 }

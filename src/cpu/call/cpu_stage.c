@@ -19,7 +19,8 @@ void cpu_carve_stage(cpu_stage *stage, gumbel_cursor *cursor, const gumbel_probl
     if (own_values) {
         stage->values = gumbel_carve_array(cursor, batch, vocab, sizeof(float));
         stage->stride = p->vocab;
-        stage->in_place = p->hidden_size == 0 && !(p->features & GUMBEL_FEATURE_TRANSFORMS);
+        stage->in_place = p->hidden_size == 0 &&
+                          !(p->features & (GUMBEL_FEATURE_TRANSFORMS | GUMBEL_FEATURE_PROGRAM));
     }
     stage->edges = gumbel_carve_array(cursor, batch, 2 * GUMBEL_BLOCK, sizeof(float));
     stage->block_maxima = gumbel_carve_array(cursor, batch, maxima, sizeof(float));
@@ -42,6 +43,8 @@ static int truncates_before_temperature(const gumbel_problem *p, int64_t b,
 float cpu_find_staged_temperature(const gumbel_problem *p, int64_t b)
 {
     float inverse_temperature;
+    if (p->features & GUMBEL_FEATURE_PROGRAM)
+        return 1.0f;
     return truncates_before_temperature(p, b, &inverse_temperature) ? 1.0f : inverse_temperature;
 }
 

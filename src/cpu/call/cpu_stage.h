@@ -30,7 +30,8 @@ void cpu_carve_stage(cpu_stage *stage, gumbel_cursor *cursor, const gumbel_probl
 void cpu_stage_row_tile(const cpu_job *job, const cpu_scratch *scratch, const cpu_row_tile *tile,
                         float *z);
 
-/* The 1/T that the stored values of row b include: 1 if truncation precedes the temperature. */
+/* The 1/T that the stored values of row b include: 1 if truncation precedes the temperature, or a
+ * program is to apply it. */
 float cpu_find_staged_temperature(const gumbel_problem *problem, int64_t b);
 
 /* The factor from stored values to z: 1/T if truncation precedes the temperature, else 1. */

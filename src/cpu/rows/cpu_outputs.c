@@ -20,6 +20,8 @@ static float get_value(const cpu_rows_call *r, int64_t b, int64_t token)
 {
     int64_t at = token - r->job.first_tile;
     GUMBEL_ASSERT(at >= 0 && at / GUMBEL_BLOCK < r->stage.blocks);
+    if (r->stage.block_maxima[b * r->stage.maxima_stride + at / GUMBEL_BLOCK] == -INFINITY)
+        return -INFINITY; /* a program does not clear the values of a block that it removes */
     return cpu_get_staged_block(&r->job, b, at / GUMBEL_BLOCK)[at % GUMBEL_BLOCK];
 }
 

@@ -2,6 +2,7 @@
 #include "cpu/rows/cpu_row_truncate.h"
 
 #include "core/fail.h"
+#include "cpu/rows/cpu_program.h"
 #include "cpu/rows/cpu_truncate.h"
 
 /* The global id below which exactly `tied` tokens of row b have the value `bound`. */
@@ -38,6 +39,16 @@ uint32_t cpu_get_row_flags(const cpu_rows_call *r, int64_t b)
     return flags;
 }
 
+/* Whether the largest value of row b is +inf or -inf. */
+static void check_largest(const cpu_rows_call *r, int64_t b)
+{
+    cpu_row_truncation *own = &r->rows[b];
+    const float largest = cpu_get_staged_values(&r->job, b).largest * own->scale;
+    if (largest == INFINITY)
+        own->flags = GUMBEL_FLAG_INFINITE;
+    own->empty = !(largest > -INFINITY);
+}
+
 void cpu_truncate_row(cpu_rows_call *r, int64_t b)
 {
     const gumbel_problem *p = &r->problem;
@@ -51,12 +62,14 @@ void cpu_truncate_row(cpu_rows_call *r, int64_t b)
     own->flags = cpu_get_row_flags(r, b);
     if (own->flags)
         return;
-    cpu_values values = cpu_get_staged_values(&r->job, b);
-    if (values.largest * own->scale == INFINITY)
-        own->flags = GUMBEL_FLAG_INFINITE;
-    own->empty = !(values.largest * own->scale > -INFINITY);
+    check_largest(r, b);
+    if (!own->flags && !own->empty && p->features & GUMBEL_FEATURE_PROGRAM && !row.greedy) {
+        cpu_run_program(r, b);
+        check_largest(r, b);
+    }
     if (own->flags || own->empty)
         return;
+    cpu_values values = cpu_get_staged_values(&r->job, b);
     if (gumbel_rules_truncate(&rules)) {
         gumbel_cutoff cutoff = cpu_find_truncation(r->job.device->kernels, &values, &rules, bins);
         GUMBEL_ASSERT(cutoff.bound <= values.largest * own->scale || own->scale != 1.0f);
@@ -77,6 +90,11 @@ int cpu_load_kept_block(const cpu_rows_call *r, int64_t b, int64_t block, float 
     const cpu_row_truncation *own = &r->rows[b];
     const float *v = cpu_get_staged_block(&r->job, b, block);
     int64_t token = r->job.first_tile + block * GUMBEL_BLOCK, ties = own->tied_end - token;
+    if (!cpu_may_block_survive(r, b, block)) {
+        for (int i = 0; i < GUMBEL_BLOCK; i++)
+            out[i] = -INFINITY;
+        return 0;
+    }
     int kept = r->job.device->kernels->filter_block(v, own->scale, own->bound, out);
     GUMBEL_ASSERT(kept >= 0 && kept <= GUMBEL_BLOCK);
     for (int64_t i = ties > 0 ? ties : 0; i < GUMBEL_BLOCK; i++)

@@ -178,7 +178,8 @@ static void process_item(cpu_rows_call *r, int32_t thread, int64_t b)
     const cpu_row_truncation *own = r->rows ? &r->rows[b] : &none;
     float *row = r->processed + b * r->processed_stride, z[GUMBEL_BLOCK];
     int64_t count = p->end_token > p->first_token ? p->end_token - p->first_token : 0;
-    int changes = own->bound > -FLT_MAX || own->tied_end < INT64_MAX || own->scale != 1.0f;
+    int changes = own->bound > -FLT_MAX || own->tied_end < INT64_MAX || own->scale != 1.0f ||
+                  p->features & GUMBEL_FEATURE_PROGRAM;
     count = own->flags || own->empty ? 0 : count;
     for (int64_t block = 0; block < r->stage.blocks && count > 0 && changes; block++) {
         int64_t token = r->job.first_tile + block * GUMBEL_BLOCK;

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * libgumbel: programs, ordered lists of sampling rules.
+ *
+ * gumbel_truncation has three rules in six orders. A program has any of the rules below, in any
+ * order, and each row of a batch may use another one of a few programs. A row begins with the
+ * transformed logits y (gumbel_transforms) of all its tokens; each rule of its program, in turn,
+ * changes the values or removes tokens. The draw is among the tokens that remain, with their last
+ * values as z. Rules see only the tokens that earlier rules have kept, and the values as they are
+ * then. Greedy rows (T = 0) skip their program.        [docs/maths.md, section 15]
+ *
+ * Example: top_n_sigma, then min_p, then the temperature, on the CPU.
+ *
+ *     const uint8_t rules[GUMBEL_PROGRAM_LENGTH] = {
+ *         GUMBEL_PROGRAM_TOP_N_SIGMA, GUMBEL_PROGRAM_MIN_P, GUMBEL_PROGRAM_TEMPERATURE};
+ *     gumbel_programs programs = {.struct_size = sizeof programs, .rules = rules, .count = 1};
+ *     programs.top_n_sigma = (gumbel_row_f32){&sigma, GUMBEL_SAME};
+ *     gumbel_truncation kept = {.struct_size = sizeof kept, .programs = &programs};
+ *     kept.min_p = (gumbel_row_f32){&min_p, GUMBEL_SAME};
+ *     how.truncation = &kept; // then gumbel_sample() or gumbel_sample_logits()
+ *
+ * Names below, for the tokens that remain when a rule begins, n in number, with values v:
+ *   m          the largest value                p    the softmax of v
+ *   entropy    - sum p ln p                     sigma  standard deviation of v over the n tokens
+ * Sums are of integers, so that no order of summation shows: every backend keeps the same tokens.
+ *
+ *   rule         keeps tokens with, or sets                                  off    used by
+ *   TEMPERATURE  v * (1 / T); see temperature_range                                 all engines
+ *   MIN_P        v >= m + ln(min_p)                                          0      llama.cpp, vLLM
+ *   TOP_K        v >= the k-th largest v                                     0      all engines
+ *   TOP_P        mass of strictly larger v below top_p                       1      all engines
+ *   TYPICAL_P    mass of tokens whose -ln p is closer to the entropy,        1      transformers
+ *                below typical_p (arXiv 2202.00666)
+ *   TOP_N_SIGMA  v >= m - top_n_sigma * sigma (arXiv 2411.07641)             0      llama.cpp
+ *   EPSILON      p >= epsilon (arXiv 2210.15191)                             0      transformers
+ *   ETA          p >= min(eta, sqrt(eta) * exp(-entropy))                    0      transformers
+ *   TOP_A        p >= top_a * p(m)^2                                         0      koboldcpp
+ *   P_LESS       p >= sum p^2                                                      llama.cpp
+ *   SURPRISE     -log2 p <= surprise, the mu of mirostat 2 (2007.14966)      +inf   llama.cpp
+ *   XTC          below                                                       0      llama.cpp
+ *   SMOOTHING    v - f k d^2 + f s d^3, where d = v - m, f is the factor,    0      koboldcpp
+ *                k = (3 - curve) / 2, s = (curve - 1) / 2
+ *
+ * XTC (exclude top choices). Let x be the smallest v with p >= xtc_threshold. If two or more tokens
+ * have such p, those with v > x are removed with probability P = xtc_probability, all or none. The
+ * draw needs no coin: ln((1 - P) / (1 + P M / (1 - M))), M being their probability, is added to z
+ * of these tokens. Tokens then have the probabilities that they have on average over the coin, and
+ * log-probabilities are of these. XTC is the last rule, or only TEMPERATURE follows. A row in which
+ * a token of xtc_keep would be removed skips the rule.
+ *
+ * Ties. Tokens with equal v stay or go together; with GUMBEL_TIES_EXACT lower ids stay first at the
+ * ends of TOP_K and TOP_P, and the one of highest id stays at XTC's x. The largest v always stays,
+ * except under TYPICAL_P and XTC. Tokens with y = -inf are in no sum and no count.
+ *
+ * Outputs. A removed token has z = -inf: it is in no list of top tokens, and has no rank. A program
+ * without other rules that lists TEMPERATURE, MIN_P, TOP_K and TOP_P as a gumbel_order does, is
+ * drawn by that order, unless the output has ranks, lists or given tokens.
+ *
+ * Devices. CPU devices support programs. CUDA devices support those that a gumbel_order draws, and
+ * return GUMBEL_ERROR_UNSUPPORTED for the others, as calls over ranks do.
+ */
+#ifndef GUMBEL_PROGRAMS_H
+#define GUMBEL_PROGRAMS_H
+
+#include "gumbel/gumbel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GUMBEL_PROGRAM_LENGTH 16 /* rules of a program, those that end it included */
+#define GUMBEL_PROGRAMS_MAX   16 /* programs of a call */
+
+/* The rules. Values never change. */
+typedef enum gumbel_program_rule {
+    GUMBEL_PROGRAM_END = 0, /* ends a shorter program */
+    GUMBEL_PROGRAM_TEMPERATURE = 1,
+    GUMBEL_PROGRAM_MIN_P = 2,
+    GUMBEL_PROGRAM_TOP_K = 3,
+    GUMBEL_PROGRAM_TOP_P = 4,
+    GUMBEL_PROGRAM_TYPICAL_P = 5,
+    GUMBEL_PROGRAM_TOP_N_SIGMA = 6,
+    GUMBEL_PROGRAM_EPSILON = 7,
+    GUMBEL_PROGRAM_ETA = 8,
+    GUMBEL_PROGRAM_TOP_A = 9,
+    GUMBEL_PROGRAM_P_LESS = 10,
+    GUMBEL_PROGRAM_SURPRISE = 11,
+    GUMBEL_PROGRAM_XTC = 12,
+    GUMBEL_PROGRAM_SMOOTHING = 13,
+} gumbel_program_rule;
+
+/* The programs of a call, and the row parameters of the rules that gumbel_truncation lacks. A rule
+ * whose parameter is off removes nothing and changes nothing. Every program names TEMPERATURE, and
+ * no rule twice.
+ *  rules        [count, GUMBEL_PROGRAM_LENGTH] gumbel_program_rule, GUMBEL_PROGRAM_END after the
+ *               last. Host memory on every device, read by the call alone
+ *  program      which of them a row has
+ *  min_keep     no rule but TOP_K leaves fewer tokens: thresholds fall to the min_keep-th largest v
+ *               (TYPICAL_P: the min_keep-th closest), and XTC is skipped
+ *  temperature_range
+ *               r > 0: the temperature depends on the entropy and is
+ *               lo + (hi - lo) * (entropy / ln n)^temperature_exponent, lo = max(0, T - r),
+ *               hi = T + r; T itself if n = 1. TEMPERATURE must then come before XTC
+ * since 0.3; unstable until 1.0 */
+typedef struct gumbel_programs {
+    size_t struct_size;
+    const uint8_t *rules;
+    int32_t count;                       /* 1..GUMBEL_PROGRAMS_MAX */
+    int32_t reserved;                    /* 0 */
+    gumbel_row_i32 program;              /* in [0, count); the default is 0 */
+    gumbel_row_i32 min_keep;             /* >= 1; the default is 1 */
+    gumbel_row_f32 temperature_range;    /* finite, >= 0; the default is 0, off */
+    gumbel_row_f32 temperature_exponent; /* finite, >= 0; the default is 1 */
+    gumbel_row_f32 typical_p;            /* in (0, 1]; the default is 1, off */
+    gumbel_row_f32 top_n_sigma;          /* finite, >= 0; the default is 0, off */
+    gumbel_row_f32 epsilon;              /* in [0, 1); the default is 0, off */
+    gumbel_row_f32 eta;                  /* in [0, 1); the default is 0, off */
+    gumbel_row_f32 top_a;                /* in [0, 1]; the default is 0, off */
+    gumbel_row_f32 surprise;             /* bits, >= 0; the default is +inf, off */
+    gumbel_row_f32 xtc_probability;      /* in [0, 1]; the default is 0, off */
+    gumbel_row_f32 xtc_threshold;        /* in (0, 1], off above 0.5; the default is 0.1 */
+    gumbel_token_lists xtc_keep;         /* without values */
+    gumbel_row_f32 smoothing_factor;     /* finite, >= 0; the default is 0, off */
+    gumbel_row_f32 smoothing_curve;      /* in [1, 3]; the default is 1 */
+} gumbel_programs;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
