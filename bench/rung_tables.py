@@ -26,6 +26,7 @@ WORDS = {
     "GUMBEL_CAPABILITY_EMPTY": "shard of padding", "GUMBEL_FEATURE_TOP": "num_top",
     "GUMBEL_FEATURE_GIVEN": "given tokens", "GUMBEL_FEATURE_BEST": "num_best",
     "GUMBEL_FEATURE_LOGITS": "top_logits", "GUMBEL_FEATURE_TRUNCATION": None,
+    "GUMBEL_FEATURE_PROGRAM": "programs",
 }
 
 

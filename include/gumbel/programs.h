@@ -35,7 +35,7 @@
  *   EPSILON      p >= epsilon (arXiv 2210.15191)                             0      transformers
  *   ETA          p >= min(eta, sqrt(eta) * exp(-entropy))                    0      transformers
  *   TOP_A        p >= top_a * p(m)^2                                         0      koboldcpp
- *   P_LESS       p >= sum p^2                                                      llama.cpp
+ *   P_LESS       p >= sum p^2                                                        llama.cpp
  *   SURPRISE     -log2 p <= surprise, the mu of mirostat 2 (2007.14966)      +inf   llama.cpp
  *   XTC          below                                                       0      llama.cpp
  *   SMOOTHING    v - f k d^2 + f s d^3, where d = v - m, f is the factor,    0      koboldcpp
@@ -56,8 +56,9 @@
  * without other rules that lists TEMPERATURE, MIN_P, TOP_K and TOP_P as a gumbel_order does, is
  * drawn by that order, unless the output has ranks, lists or given tokens.
  *
- * Devices. CPU devices support programs. CUDA devices support those that a gumbel_order draws, and
- * return GUMBEL_ERROR_UNSUPPORTED for the others, as calls over ranks do.
+ * Devices. CPU devices support programs, and so do CUDA devices with thread-block clusters
+ * (capability 9.0 and later). Other CUDA devices, and calls over ranks, support those programs that
+ * a gumbel_order draws, and return GUMBEL_ERROR_UNSUPPORTED for the others.
  */
 #ifndef GUMBEL_PROGRAMS_H
 #define GUMBEL_PROGRAMS_H

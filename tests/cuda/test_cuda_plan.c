@@ -93,6 +93,10 @@ static const struct call {
     {"best scores, k, head", 8, 4096, GUMBEL_FEATURE_BEST, K, 0, 1, 0, 0, "hopper cluster",
      "tensor alone"},
     {"raw, k", 32, 0, GUMBEL_FEATURE_RAW, K, 0, 1, 0, 0, "cluster", "two-pass"},
+    {"program, logits", 32, 0, GUMBEL_FEATURE_PROGRAM, 0, 0, 1, 0, 0, "program",
+     "sampling.truncation.programs"},
+    {"program, head", 32, 4096, GUMBEL_FEATURE_PROGRAM, 0, 1, 2, 1, 0, "hopper program",
+     "sampling.truncation.programs"},
 };
 
 static gumbel_problem problem_of(const struct call *c)
@@ -423,6 +427,8 @@ static void plans_match_their_size_and_table(void **state)
     for (int i = 0; i < 40000; i++) {
         cuda_device device = make_device(i % 2);
         gumbel_problem p = random_problem(&random);
+        if (i % 16 == 1 && p.features & GUMBEL_FEATURE_TRUNCATION) /* a device with clusters */
+            p.features ^= GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_PROGRAM;
         gumbel_cursor count = {0}, given = {base, 0};
         gumbel_plan planned;
         cuda_plan plan;

@@ -45,6 +45,7 @@ IMAGE(truncated_naive);
 IMAGE(truncated_blocks);
 IMAGE(truncated_pivots);
 IMAGE(truncated_cluster);
+IMAGE(program_cluster);
 IMAGE(screen_draw);
 IMAGE(screen_make);
 IMAGE(screen_rows);

@@ -32,6 +32,7 @@ static const unsigned char *const images[] = {
     [CUDA_MODULE_SOFTMAX] = cuda_image_softmax,
     [CUDA_MODULE_TRUNCATED_BLOCKS] = cuda_image_truncated_blocks,
     [CUDA_MODULE_TRUNCATED_CLUSTER] = cuda_image_truncated_cluster,
+    [CUDA_MODULE_PROGRAM_CLUSTER] = cuda_image_program_cluster,
     [CUDA_MODULE_FUSED_SM80] = cuda_image_fused_sm80,
     [CUDA_MODULE_FUSED_SM90] = cuda_image_fused_sm90,
     [CUDA_MODULE_FUSED_HALF_SM90] = cuda_image_fused_half_sm90,
@@ -152,8 +153,11 @@ static gumbel_status get_single_kernels(cuda_device *cuda, gumbel_error *error)
     GUMBEL_FORWARD(set_waiting_carveouts(cuda, error));
     if (!cuda->modules[CUDA_MODULE_TRUNCATED_CLUSTER])
         return GUMBEL_OK;
-    return get_kernel(cuda, CUDA_MODULE_TRUNCATED_CLUSTER, "gumbel_truncated_cluster",
-                      cuda_cluster_max_bytes(cuda->shared_bytes), &cuda->truncated_cluster, error);
+    const int bytes = cuda_cluster_max_bytes(cuda->shared_bytes);
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_PROGRAM_CLUSTER, "gumbel_program_cluster", bytes,
+                              &cuda->program_cluster, error));
+    return get_kernel(cuda, CUDA_MODULE_TRUNCATED_CLUSTER, "gumbel_truncated_cluster", bytes,
+                      &cuda->truncated_cluster, error);
 }
 
 static gumbel_status get_sm80_kernels(cuda_device *cuda, gumbel_error *error)
@@ -278,7 +282,7 @@ static gumbel_status get_logits_kernels(cuda_device *cuda, gumbel_error *error)
 /* Whether a GPU of this capability can run a module's kernels. */
 static int module_is_supported(int module, int capability)
 {
-    if (module >= CUDA_MODULE_TOP64_SELECT && module <= CUDA_MODULE_TRUNCATED_CLUSTER)
+    if (module >= CUDA_MODULE_TOP64_SELECT && module <= CUDA_MODULE_PROGRAM_CLUSTER)
         return capability >= CUDA_SM90_CAPABILITY;
     return module < CUDA_MODULE_FUSED_SM90 || capability == CUDA_SM90_CAPABILITY;
 }

@@ -261,7 +261,7 @@ gumbel_status cuda_store_edited(gumbel_device *device, const gumbel_problem *pro
 static const gumbel_backend backend = {
     .close = cuda_close_device,
     .describe = cuda_describe_device,
-    .supports = (GUMBEL_FEATURE_END - 1) & ~(uint32_t)GUMBEL_FEATURE_PROGRAM,
+    .supports = GUMBEL_FEATURE_END - 1,
     .max_workspace_size = cuda_max_workspace_size,
     .plan = cuda_plan_backend,
     .explain = cuda_explain_call,

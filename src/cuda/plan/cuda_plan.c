@@ -79,10 +79,13 @@ static const cuda_rows *choose_rows(const cuda_device *cuda, const gumbel_proble
     return NULL;
 }
 
-static gumbel_status fail_unserved(uint64_t required, gumbel_error *error)
+static gumbel_status fail_unserved(const cuda_device *cuda, uint64_t required, gumbel_error *error)
 {
     char names[160] = "a plain draw";
     gumbel_text text = {names, sizeof names, 0};
+    if (required & GUMBEL_FEATURE_PROGRAM && !cuda->truncated_cluster)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "sampling.truncation.programs",
+                           "the GPU has no thread-block clusters; set `order` instead");
     gumbel_text_add_capabilities(&text, required);
     return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.rungs",
                        "no allowed rung serves this call: %s", names);
@@ -112,12 +115,12 @@ gumbel_status cuda_plan_call(cuda_plan *plan, const cuda_device *cuda, const gum
             return GUMBEL_OK;
         plan->product = choose_product(cuda, p, REQUIRED_OF_STORE(required));
         if (!plan->product)
-            return fail_unserved(required, error);
+            return fail_unserved(cuda, required, error);
         offered = plan->product->offers ? plan->product->offers(p) : 0;
     }
     plan->rows = choose_rows(cuda, p, required & ~CAPABILITIES_OF_STORE, offered);
     if (!plan->rows)
-        return fail_unserved(required, error);
+        return fail_unserved(cuda, required, error);
     plan->product_outputs = offered & plan->rows->uses;
     GUMBEL_ASSERT(!plan->product_outputs || plan->product);
     return GUMBEL_OK;

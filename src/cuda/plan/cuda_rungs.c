@@ -153,6 +153,10 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
     (GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE |            \
      GUMBEL_CAPABILITY_SUMMARIES)
 
+/* Capabilities of kernels that serve every call on rows without a program. */
+#define CAPABILITIES_OF_ROWS                                                                       \
+    (GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT - GUMBEL_FEATURE_PROGRAM)
+
 static const char *pivots_refuse(const cuda_device *cuda, const gumbel_problem *p, uint32_t offered)
 {
     (void)offered;
@@ -273,17 +277,25 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
         .rung = {.name = "cluster",
                  .method = "one cluster a row, in the shared memory of its eight CTAs",
                  .kernels = "truncated_cluster.cu",
-                 .supports = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT},
+                 .supports = CAPABILITIES_OF_ROWS},
         .refuses = cluster_refuses,
         .run = cuda_run_cluster,
+    },
+    {
+        .rung = {.name = "program",
+                 .method = "one cluster a row runs the rules of its program, then draws",
+                 .kernels = "program_cluster.cu",
+                 .supports = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT,
+                 .requires_any = GUMBEL_FEATURE_PROGRAM},
+        .refuses = cluster_refuses,
+        .run = cuda_run_program,
     },
     {
         .rung = {.name = "two-pass",
                  .method = "several CTAs a row filter candidates; the last one draws",
                  .kernels = "truncated_two_pass.cu",
-                 .supports = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT -
-                             GUMBEL_CAPABILITY_SUMMARIES - GUMBEL_CAPABILITY_ROWS -
-                             GUMBEL_FEATURE_GIVEN - GUMBEL_FEATURE_BEST},
+                 .supports = CAPABILITIES_OF_ROWS - GUMBEL_CAPABILITY_SUMMARIES -
+                             GUMBEL_CAPABILITY_ROWS - GUMBEL_FEATURE_GIVEN - GUMBEL_FEATURE_BEST},
         .carve = cuda_carve_two_pass,
         .run = cuda_run_two_pass,
     },
@@ -291,7 +303,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
         .rung = {.name = "alone",
                  .method = "one CTA a row, for every call",
                  .kernels = "truncated_naive.cu",
-                 .supports = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT},
+                 .supports = CAPABILITIES_OF_ROWS},
         .run = cuda_run_alone,
     },
 };

@@ -6,7 +6,10 @@
  */
 #include "core/fail.h"
 #include "maths/edits.h"
+#include "cuda/common/cuda_program_params.h"
 #include "cuda/run/cuda_run.h"
+
+#include <string.h>
 
 /* ------------------------------------------------------------------------------- clusters ---- */
 
@@ -54,6 +57,26 @@ gumbel_status cuda_run_fallback_rows(const cuda_job *job)
     p.has_block_maxima = 1; /* as after a product that stores them */
     GUMBEL_ASSERT(p.row_states);
     return launch_clusters(job, &p);
+}
+
+gumbel_status cuda_run_program(const cuda_job *job)
+{
+    cuda_program_params p = {.call = cuda_get_truncated_params(job)};
+    const gumbel_problem *q = &p.call.problem;
+    const gumbel_programs *programs = &q->programs;
+    const int64_t clusters =
+        job->expect_few_live_rows && q->batch > FEW_ROWS_CLUSTERS ? FEW_ROWS_CLUSTERS : q->batch;
+    void *arguments[] = {&p};
+    p.call.splits = CUDA_CLUSTER_CTAS;
+    p.call.split_size = cuda_cluster_slice(cuda_range_of(q));
+    memcpy(p.rules, programs->rules, (size_t)programs->count * GUMBEL_PROGRAM_LENGTH);
+    GUMBEL_ASSERT(q->hidden_size == 0 && q->logits.data && q->features & GUMBEL_FEATURE_PROGRAM);
+    if (q->batch > INT32_MAX / CUDA_CLUSTER_CTAS)
+        return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
+                           "B is more than one call on CUDA takes");
+    cuda_shape shape = {clusters * CUDA_CLUSTER_CTAS, CUDA_TRUNCATED_THREADS,
+                        (int)cuda_cluster_bytes(q), 1};
+    return cuda_launch(job, job->cuda->program_cluster, shape, arguments);
 }
 
 /* --------------------------------------------------------------------------------- blocks ---- */

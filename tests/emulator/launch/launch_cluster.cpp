@@ -5,7 +5,7 @@
 #include "launch_cluster.h"
 #include "ptx_emulated.h"
 
-#include "cuda/truncated/cluster/cluster_passes.cuh"
+#include "cuda/truncated/cluster/cluster_serve.cuh"
 #include "cuda/truncated/cluster/cluster_pivot.cuh"
 
 namespace
@@ -32,6 +32,7 @@ bool note_path(int64_t b, cluster_path path, bool served)
     (note_path(b, CLUSTER_BY_PASSES, true), serve_by_passes(p, source, facts, b, seen, raw))
 
 #include "cuda/truncated/cluster/truncated_cluster.cu"
+#include "cuda/truncated/programs/program_cluster.cu"
 
 namespace
 {
@@ -39,6 +40,11 @@ namespace
 void cluster_body(const void *argument)
 {
     gumbel_truncated_cluster(*(const cuda_truncated_params *)argument);
+}
+
+void program_body(const void *argument)
+{
+    gumbel_program_cluster(*(const cuda_program_params *)argument);
 }
 
 } // namespace
@@ -51,4 +57,18 @@ std::vector<cluster_path> emulate_cluster(const cuda_truncated_params &p, int64_
     run_ctas(cluster_body, &p, {clusters * kClusterCtas, kClusterCtas, kThreads, bytes, memories},
              random, what);
     return paths;
+}
+
+void emulate_programs(const cuda_truncated_params &call, uint64_t *random, const char *what)
+{
+    const gumbel_programs &programs = call.problem.programs;
+    cuda_program_params p = {};
+    p.call = call;
+    memcpy(p.rules, programs.rules, (size_t)programs.count * GUMBEL_PROGRAM_LENGTH);
+    p.call.problem.programs.rules = nullptr; /* memory of the host */
+    const size_t bytes = CUDA_CLUSTER_SHARED_BYTES + (size_t)call.split_size * sizeof(float);
+    const int64_t clusters = 1 + random_below(random, (uint32_t)call.problem.batch);
+    paths.assign((size_t)call.problem.batch, CLUSTER_LISTED);
+    run_ctas(program_body, &p, {clusters * kClusterCtas, kClusterCtas, kThreads, bytes, memories},
+             random, what);
 }

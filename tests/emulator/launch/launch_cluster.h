@@ -27,4 +27,7 @@ enum cluster_path {
 std::vector<cluster_path> emulate_cluster(const cuda_truncated_params &p, int64_t clusters,
                                           uint64_t *random, const char *what);
 
+/* Runs the kernel that draws rows by the programs of p.problem, on a random number of clusters. */
+void emulate_programs(const cuda_truncated_params &p, uint64_t *random, const char *what);
+
 #endif

@@ -21,70 +21,20 @@
  *        barrier follows all reads of other CTAs' memory.
  * NUMERICS  those of the naive kernel, bit for bit: truncation and masses sum integers.
  */
-#include "cuda/truncated/cluster/cluster_passes.cuh"
+#include "cuda/truncated/cluster/cluster_serve.cuh"
 #include "cuda/truncated/cluster/cluster_pivot.cuh"
 
 namespace
 {
 
-/* Nanoseconds between two polls of a row's state, and the number of polls: 1 ms in total, a hundred
- * times the duration of a row. */
-constexpr int kBackoffNs = 200, kPollsMax = 5000;
-
-/* Serves a row from a list if the tokens that matter fit in a CTA; returns whether they do.
- * `required` NULL: all tokens matter. */
-__device__ __forceinline__ bool serve_from_list(slice_source source, const row_facts &facts,
-                                                const required_tokens *required, int64_t b,
-                                                const gumbel_summary &seen,
-                                                const gumbel_summary &raw)
-{
-    const truncated_row &row = shared_state().row;
-    logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
-    int count = 0;
-    if (gumbel_summary_status(&seen) == GUMBEL_ROW_OK) {
-        bool few = facts.alive <= kShortlist;
-        if (!few && !required)
-            return false;
-        count = gather_required(source, facts, values, few ? nullptr : required);
-    }
-    if (count >= 0 && leads_cluster())
-        serve_listed(b, count, seen, raw, nullptr);
-    return count >= 0;
-}
-
-/* The first barrier of a row, as an arrival and a wait, between which the slice is loaded. After
- * the wait, all CTAs of the cluster are running and have finished the previous row, so their
- * buffers may be written. */
-__device__ __forceinline__ void arrive_at_cluster()
-{
-    (void)cooperative_groups::this_cluster().barrier_arrive();
-}
-__device__ __forceinline__ void wait_for_cluster()
-{
-    cooperative_groups::this_cluster().barrier_wait();
-}
-
 /* Serves row b by the whole cluster. */
 __device__ __forceinline__ void serve_by_cluster(const cuda_truncated_params &p, int64_t b)
 {
     const gumbel_problem &q = p.problem;
-    int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + cluster_rank() * p.split_size;
-    slice_source source = {begin, (int)p.split_size};
-    row_reader reader = {p, shared_state().row, shared_state().stage, b,
-                         min(begin + p.split_size, q.end_token)};
+    const slice_source source = find_slice(p);
+    const row_reader reader = make_reader(p, source, b);
     required_tokens required;
-    arrive_at_cluster();
-    if (threadIdx.x / 32 == kWarps - 1)
-        prefetch_parameters(q, b);
-    fetch_slice(reader, source);
-    fetch_words(reader, source);
-    if (threadIdx.x == kThreads - 1) {
-        shared_state().row = load_truncated_row(q, b);
-        shared_state().turn = 0;
-        reset_offers();
-    }
-    ptx_copy_async_wait<0>();
-    __syncthreads();
+    load_row(p, reader, source);
     gumbel_summary seen, raw = {};
     /* Processed rows and given tokens need tokens that other paths skip. */
     const bool all = p.processed || q.sampling.given.data;
@@ -119,32 +69,6 @@ __device__ __forceinline__ void serve_by_cluster(const cuda_truncated_params &p,
                  serve_from_list(source, facts, filtered ? &required : nullptr, b, seen, raw));
     if (!served)
         serve_by_passes(p, source, facts, b, seen, raw);
-}
-
-/* Polls the states of 32 rows from `first` on, `every` rows apart, and stores the bit mask of rows
- * to serve in shared memory; by a warp. Waits until no row is pending, and after the last poll for
- * the end of the launch that tries these rows. */
-__device__ __forceinline__ void poll_rows(const cuda_truncated_params &p, int64_t first,
-                                          int64_t every)
-{
-    const int64_t b = first + threadIdx.x % 32 * every;
-    int32_t known = b < p.problem.batch ? CUDA_ROW_FALLBACK : CUDA_ROW_SERVED;
-    if (p.row_states && known == CUDA_ROW_FALLBACK) {
-        known = ptx_load_acquire(&p.row_states[b]);
-        for (int polls = 1; known == CUDA_ROW_PENDING && polls < kPollsMax; polls++) {
-            __nanosleep(kBackoffNs);
-            known = ptx_load_acquire(&p.row_states[b]);
-        }
-        if (known == CUDA_ROW_PENDING || known == CUDA_ROW_FALLBACK_AFTER) {
-            ptx_wait_for_launch();
-            known = ptx_load_acquire(&p.row_states[b]);
-        }
-    }
-    if (known != CUDA_ROW_SERVED && end_unused_row(p, b, leads_cluster()))
-        known = CUDA_ROW_SERVED;
-    uint32_t pending = __ballot_sync(~0u, known != CUDA_ROW_SERVED);
-    if (threadIdx.x == 0)
-        shared_state().unresolved = pending;
 }
 
 } // namespace

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Passes of a cluster over the slices of a row that runs its program: sums, searches, removals and
+ * changes of values, in shared memory. A removed token is -inf. For all threads of the cluster.
+ */
+#ifndef GUMBEL_CUDA_PROGRAM_SUMS_CUH
+#define GUMBEL_CUDA_PROGRAM_SUMS_CUH
+
+#include "core/row_program.h"
+#include "cuda/truncated/cluster/cluster_serve.cuh"
+
+namespace
+{
+
+/* The sum over a warp of 128-bit integers, for all lanes. */
+__device__ __forceinline__ gumbel_wide sum_wide_of_warp(gumbel_wide own)
+{
+#pragma unroll
+    for (int half = 16; half > 0; half /= 2) {
+        const uint64_t low = __shfl_xor_sync(~0u, (unsigned long long)own, half);
+        const uint64_t high = __shfl_xor_sync(~0u, (unsigned long long)(own >> 64), half);
+        own += (gumbel_wide)high << 64 | low;
+    }
+    return own;
+}
+
+/* Sums of gumbel_facts: their number, and two others, of which `second` depends on the rule. */
+struct joined_facts {
+    uint64_t count;
+    uint64_t first[2], second[2]; /* low half, high half */
+
+    static __device__ __forceinline__ joined_facts empty() { return {0, {0, 0}, {0, 0}}; }
+    __device__ __forceinline__ void join_warp()
+    {
+        const gumbel_wide a = sum_wide_of_warp((gumbel_wide)first[1] << 64 | first[0]);
+        const gumbel_wide b = sum_wide_of_warp((gumbel_wide)second[1] << 64 | second[0]);
+        count = (uint64_t)sum_wide_of_warp(count);
+        *this = {count, {(uint64_t)a, (uint64_t)(a >> 64)}, {(uint64_t)b, (uint64_t)(b >> 64)}};
+    }
+};
+
+/* Calls f(place, v) for the tokens of the slice; f may change v, and places of a thread stay its
+ * own from pass to pass. */
+template <class F> __device__ __forceinline__ void each_value(slice_source source, F f)
+{
+#pragma unroll 1
+    for (int at = 4 * threadIdx.x; at < source.size; at += 4 * kThreads)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            f(at + i, slice_logits()[at + i]);
+}
+
+/* The sums that `required` names, GUMBEL_FACT_ bits of one rule; largest: of all values. */
+__device__ __noinline__ gumbel_facts sum_facts(slice_source source, int required, float largest)
+{
+    gumbel_facts own = {};
+    each_value(source, [&](int, float v) {
+        if (!(v > -INFINITY))
+            return;
+        const float e = required & ~GUMBEL_FACT_SPREAD ? gumbel_exp(v - largest) : 0.0f;
+        const float squared =
+            required & GUMBEL_FACT_SQUARED ? gumbel_exp(2.0f * (v - largest)) : 0.0f;
+        gumbel_facts_add(&own, required, v, largest, e, squared);
+    });
+    const bool spread = required & GUMBEL_FACT_SPREAD;
+    const gumbel_wide first = spread ? (gumbel_wide)(__int128)own.sum : own.mass;
+    const gumbel_wide second = spread                           ? own.squares
+                               : required & GUMBEL_FACT_SQUARED ? own.squared
+                                                                : own.weighted;
+    const joined_facts all =
+        join_cluster(joined_facts{(uint64_t)own.count,
+                                  {(uint64_t)first, (uint64_t)(first >> 64)},
+                                  {(uint64_t)second, (uint64_t)(second >> 64)}});
+    const gumbel_wide sum = (gumbel_wide)all.first[1] << 64 | all.first[0];
+    const gumbel_wide other = (gumbel_wide)all.second[1] << 64 | all.second[0];
+    gumbel_facts facts = {};
+    facts.count = (int64_t)all.count;
+    facts.mass = spread ? 0 : sum;
+    facts.sum = spread ? (int64_t)all.first[0] : 0;
+    facts.squares = spread ? other : 0;
+    facts.squared = required & GUMBEL_FACT_SQUARED ? other : 0;
+    facts.weighted = required & GUMBEL_FACT_ENTROPY ? other : 0;
+    return facts;
+}
+
+__device__ __noinline__ float find_largest(slice_source source)
+{
+    float own = -INFINITY;
+    each_value(source, [&](int, float v) { own = fmaxf(own, v); });
+    return ordered_float(join_cluster(joined_key{ordered_bits(own)}).value);
+}
+
+/* Removes the tokens that `kept` lacks. */
+__device__ __noinline__ void remove_others(slice_source source, kept_set kept)
+{
+    each_value(source, [&](int place, float &v) {
+        if (!kept.has_token((int32_t)source.begin + place, v))
+            v = -INFINITY;
+    });
+    __syncthreads();
+}
+
+__device__ __noinline__ void scale_values(slice_source source, float factor)
+{
+    each_value(source, [&](int, float &v) { v *= factor; });
+    __syncthreads();
+}
+
+__device__ __noinline__ void smooth_values(slice_source source, float largest, float factor,
+                                           float curve)
+{
+    each_value(source, [&](int, float &v) {
+        if (v > -INFINITY)
+            v = gumbel_smooth_value(v, largest, factor, curve);
+    });
+    __syncthreads();
+}
+
+/* --------------------------------------------------------------------------------- typical ---- */
+
+/* Orders tokens by descending distance: the key is the complement of its bits, as distances are at
+ * least 0. */
+struct distance_rule {
+    float largest, centre;
+
+    __device__ __forceinline__ bool may_count(float y) const { return y > -INFINITY; }
+    __device__ __forceinline__ bool may_reach(float y, uint32_t) const { return may_count(y); }
+    __device__ __forceinline__ bool find_key(int32_t, float y, uint32_t &key) const
+    {
+        key = ~gumbel_bits_of(gumbel_typical_distance(y, largest, centre));
+        return y > -INFINITY;
+    }
+    __device__ __forceinline__ bool is_tied(float) const { return false; }
+};
+
+/* Searches for the end of the closest tokens with a mass of typical_p. */
+struct distance_mass_rule : distance_rule {
+    static constexpr bool by_mass = true;
+    float typical_p;
+
+    __device__ __forceinline__ uint64_t weight_of(float y) const
+    {
+        return gumbel_token_mass(gumbel_exp(y - largest));
+    }
+    __device__ __forceinline__ gumbel_wide required_sum(const descent_sums &sums) const
+    {
+        return gumbel_nucleus_mass(typical_p, sums.all.value());
+    }
+};
+
+/* Searches for the n-th closest token. */
+struct distance_count_rule : distance_rule {
+    static constexpr bool by_mass = false;
+    uint64_t n;
+
+    __device__ __forceinline__ uint64_t weight_of(float) const { return 1; }
+    __device__ __forceinline__ gumbel_wide required_sum(const descent_sums &) const { return n; }
+};
+
+/* The distance at which the closest tokens reach the rule's sum; +inf: all tokens have less. */
+template <class Rule> __device__ __forceinline__ float find_reach(slice_source source, Rule rule)
+{
+    /* The keys of all distances; a power of two of them, so that no bin ends past the last key. */
+    const descent_result end = descend_in_cluster(source, {1u << 31, ~0u}, rule).end;
+    return end.reached ? gumbel_float_of(~end.key) : INFINITY;
+}
+
+__device__ __noinline__ void remove_atypical(slice_source source, float largest, float centre,
+                                             float reach)
+{
+    each_value(source, [&](int, float &v) {
+        if (gumbel_typical_distance(v, largest, centre) > reach)
+            v = -INFINITY;
+    });
+    __syncthreads();
+}
+
+/* ------------------------------------------------------------------------------------- XTC ---- */
+
+/* Number of values that reach a bound, and the key of the smallest one, complemented. */
+struct joined_smallest {
+    uint32_t count, key;
+    static __device__ __forceinline__ joined_smallest empty() { return {0, 0}; }
+    __device__ __forceinline__ void join_warp()
+    {
+        count = __reduce_add_sync(~0u, count);
+        key = __reduce_max_sync(~0u, key);
+    }
+};
+
+/* The number of values that reach `bound`, and the smallest one of them. */
+__device__ __noinline__ uint32_t find_smallest_from(slice_source source, float bound,
+                                                    float &smallest)
+{
+    joined_smallest own = joined_smallest::empty();
+    each_value(source, [&](int, float v) {
+        if (v >= bound) {
+            own.count++;
+            own.key = max(own.key, ~ordered_bits(v));
+        }
+    });
+    own = join_cluster(own);
+    smallest = ordered_float(~own.key);
+    return own.count;
+}
+
+/* The tokens that XTC excludes: values above `from`, and equal ones with an id below `end`. */
+struct excluded_set {
+    float from;
+    int64_t end;
+
+    __device__ __forceinline__ bool has_token(int32_t id, float v) const
+    {
+        return v > from || (v == from && id < end);
+    }
+};
+
+/* The highest id of a token with the value `from`; without ties by id, 0. */
+__device__ __noinline__ excluded_set find_excluded(slice_source source, float from, bool exact)
+{
+    uint32_t last = 0;
+    each_value(source, [&](int place, float v) {
+        if (exact && v == from)
+            last = max(last, (uint32_t)source.begin + place);
+    });
+    return {from, (int64_t)join_cluster(joined_key{last}).value};
+}
+
+/* Sums the excluded tokens; `weighted` is not set. */
+__device__ __noinline__ gumbel_facts sum_excluded(slice_source source, excluded_set excluded,
+                                                  float largest)
+{
+    gumbel_facts own = {};
+    each_value(source, [&](int place, float v) {
+        if (excluded.has_token((int32_t)source.begin + place, v))
+            gumbel_facts_add(&own, GUMBEL_FACT_MASS, v, largest, gumbel_exp(v - largest), 0.0f);
+    });
+    const joined_facts all = join_cluster(joined_facts{
+        (uint64_t)own.count, {(uint64_t)own.mass, (uint64_t)(own.mass >> 64)}, {0, 0}});
+    own.count = (int64_t)all.count;
+    own.mass = (gumbel_wide)all.first[1] << 64 | all.first[0];
+    return own;
+}
+
+/* Whether a token of the row's xtc_keep list is excluded. */
+__device__ __noinline__ bool excludes_listed(const gumbel_problem &q, slice_source source,
+                                             excluded_set excluded, int64_t b)
+{
+    const gumbel_token_lists &lists = q.programs.xtc_keep;
+    uint32_t found = 0;
+    if (!lists.offsets)
+        return false;
+    const int64_t list = gumbel_problem_list_of_row(&q, b);
+    for (int64_t i = lists.offsets[list] + threadIdx.x; i < lists.offsets[list + 1];
+         i += kThreads) {
+        const int64_t place = lists.ids[i] - source.begin;
+        if (place >= 0 && place < source.size)
+            found |= excluded.has_token(lists.ids[i], slice_logits()[place]);
+    }
+    return join_cluster(joined_flags{found}).value != 0;
+}
+
+__device__ __noinline__ void shift_excluded(slice_source source, excluded_set excluded, float shift)
+{
+    each_value(source, [&](int place, float &v) {
+        if (excluded.has_token((int32_t)source.begin + place, v))
+            v += shift;
+    });
+    __syncthreads();
+}
+
+} // namespace
+
+#endif
