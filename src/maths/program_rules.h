@@ -141,7 +141,12 @@ GUMBEL_INLINE float gumbel_smooth_value(float v, float largest, float factor, fl
 {
     const float d = largest - v, square = d * d;
     const float k = 0.5f * (3.0f - curve) * factor, s = 0.5f * (curve - 1.0f) * factor;
-    return v == largest ? v : (largest - k * square) - s * (square * d);
+    float value = largest;
+    if (k > 0.0f) /* the square may be infinite */
+        value -= k * square;
+    if (s > 0.0f)
+        value -= s * (square * d);
+    return value;
 }
 
 /* XTC: the constant that is added to z of the excluded tokens. Their mass is `excluded`, of `mass`

@@ -12,39 +12,6 @@
 
 /* ------------------------------------------------------------------------------- agreement ---- */
 
-static void compare_processed(const request *req, const gpu_request *on_gpu, const char *what)
-{
-    size_t count = (size_t)(req->plan.batch * req->plan.vocab);
-    float *host = make_zeroed(count, sizeof *host), *device = make_zeroed(count, sizeof *device);
-    CHECK(request_process(cpu, &req->logits, &req->sampling, host) == GUMBEL_OK, "%s", what);
-    gpu_request_process(on_gpu, device);
-    for (size_t i = 0; i < count; i++)
-        if (!CHECK(host[i] == device[i] || (isnan(host[i]) && isnan(device[i])),
-                   "%s: processed[%zu] is %a on the GPU, %a on the CPU", what, i, (double)device[i],
-                   (double)host[i]))
-            break;
-    free(host);
-    free(device);
-}
-
-/* Draw on both devices and compare, also the processed logits unless drawn from the head. Frees the
- * request. */
-static void compare_requests(request *req, int fused)
-{
-    gpu_request *on_gpu = gpu_request_make(req);
-    outcome *host = request_outcome(req), *device = request_outcome(req);
-    const char *what = request_describe(&req->plan);
-    CHECK((fused ? request_draw_fused : request_draw)(cpu, req, host) == GUMBEL_OK, "%s", what);
-    gpu_request_draw(on_gpu, fused, device);
-    compare_request(host, device, what);
-    if (!fused)
-        compare_processed(req, on_gpu, what);
-    outcome_free(host);
-    outcome_free(device);
-    gpu_request_free(on_gpu);
-    request_free(req);
-}
-
 static void compare_plan(const request_plan *plan, int fused)
 {
     compare_requests(request_make(plan, cpu), fused);

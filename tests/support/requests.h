@@ -63,7 +63,7 @@ request_plan request_plan_at_random(int index, int fused);
 #define REQUEST_SHARD_TOP 9 /* num_top */
 request_plan request_plan_on_shard(int first, int vocab, int end, uint64_t *random);
 
-#define REQUEST_OWNED 32
+#define REQUEST_OWNED 64
 
 /* A request, which owns its memory, or a view of some rows of a request. */
 typedef struct request {

@@ -75,6 +75,29 @@ static void copy_transforms(gpu_request *generated)
     generated->req.sampling.transforms = t;
 }
 
+/* The rules stay in host memory. */
+static void copy_programs(gpu_request *generated)
+{
+    gumbel_programs *q = &generated->programs;
+    *q = *generated->req.truncation.programs;
+    COPY_ROWS(q->program);
+    COPY_ROWS(q->min_keep);
+    COPY_ROWS(q->temperature_range);
+    COPY_ROWS(q->temperature_exponent);
+    COPY_ROWS(q->typical_p);
+    COPY_ROWS(q->top_n_sigma);
+    COPY_ROWS(q->epsilon);
+    COPY_ROWS(q->eta);
+    COPY_ROWS(q->top_a);
+    COPY_ROWS(q->surprise);
+    COPY_ROWS(q->xtc_probability);
+    COPY_ROWS(q->xtc_threshold);
+    COPY_ROWS(q->smoothing_factor);
+    COPY_ROWS(q->smoothing_curve);
+    copy_lists(generated, &q->xtc_keep);
+    generated->req.truncation.programs = q;
+}
+
 gpu_request *gpu_request_make(const request *host)
 {
     gpu_request *generated = make_zeroed(1, sizeof *generated);
@@ -100,6 +123,8 @@ gpu_request *gpu_request_make(const request *host)
         COPY_ROWS(t->min_p);
         COPY_ROWS(t->top_k);
         COPY_ROWS(t->top_p);
+        if (t->programs)
+            copy_programs(generated);
         s->truncation = t;
     }
     s->given.data = copy(generated, s->given.data, /* contiguous */
@@ -302,4 +327,35 @@ int compare_request(const outcome *host, const outcome *device, const char *what
                        "logprobs", what) &&
            near_floats(host->top_logprobs, device->top_logprobs, rows * top, host->lse, top,
                        two_ulps, "top_logprobs", what);
+}
+
+static void compare_processed(const request *req, const gpu_request *on_gpu, const char *what)
+{
+    size_t count = (size_t)(req->plan.batch * req->plan.vocab);
+    float *host = make_zeroed(count, sizeof *host), *device = make_zeroed(count, sizeof *device);
+    CHECK(request_process(cpu, &req->logits, &req->sampling, host) == GUMBEL_OK, "%s", what);
+    gpu_request_process(on_gpu, device);
+    for (size_t i = 0; i < count; i++)
+        if (!CHECK(host[i] == device[i] || (isnan(host[i]) && isnan(device[i])),
+                   "%s: processed[%zu] is %a on the GPU, %a on the CPU", what, i, (double)device[i],
+                   (double)host[i]))
+            break;
+    free(host);
+    free(device);
+}
+
+void compare_requests(request *req, int fused)
+{
+    gpu_request *on_gpu = gpu_request_make(req);
+    outcome *host = request_outcome(req), *device = request_outcome(req);
+    const char *what = request_describe(&req->plan);
+    CHECK((fused ? request_draw_fused : request_draw)(cpu, req, host) == GUMBEL_OK, "%s", what);
+    gpu_request_draw(on_gpu, fused, device);
+    compare_request(host, device, what);
+    if (!fused)
+        compare_processed(req, on_gpu, what);
+    outcome_free(host);
+    outcome_free(device);
+    gpu_request_free(on_gpu);
+    request_free(req);
 }

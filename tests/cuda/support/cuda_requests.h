@@ -6,11 +6,13 @@
 #define TESTS_CUDA_REQUESTS_H
 
 #include "cuda_support.h"
+#include "gumbel/programs.h"
 #include "requests.h"
 
 /* A request whose arguments are in device memory. */
 typedef struct gpu_request {
     request req;
+    gumbel_programs programs; /* if the request has programs */
     void *owned[REQUEST_OWNED];
     int owned_count;
 } gpu_request;
@@ -46,5 +48,9 @@ void gpu_request_process(const gpu_request *generated, float *processed);
 /* CHECK that the GPU's outcome has the CPU's bits, except log-normalisers and log-probabilities,
  * which are within two ulps: the logarithm is another library's. */
 int compare_request(const outcome *host, const outcome *device, const char *what);
+
+/* Draws on both devices and compares, also the processed logits unless drawn from the head. Frees
+ * the request. */
+void compare_requests(request *req, int fused);
 
 #endif

@@ -16,9 +16,10 @@
 namespace
 {
 
-/* Runs the program of the row, which is not greedy and has a token, on the slices. */
-__device__ __noinline__ void run_program(const cuda_truncated_params &p, slice_source source,
-                                         const row_facts &facts, int64_t b)
+/* Runs the program of the row, which is not greedy and has a token, on the slices. Returns the
+ * facts of the values that remain. */
+__device__ __noinline__ row_facts run_program(const cuda_truncated_params &p, slice_source source,
+                                              const row_facts &facts, int64_t b)
 {
     /* The memory of the most likely tokens, which are listed later. */
     gumbel_row_program &program = *(gumbel_row_program *)shared_state().top;
@@ -35,15 +36,8 @@ __device__ __noinline__ void run_program(const cuda_truncated_params &p, slice_s
                          facts.alive};
     walk.run_rules();
     if (threadIdx.x == 0)
-        shared_state().row.draw.inverse_temperature = 1.0f; /* values are z */
-    __syncthreads();
-}
-
-/* The facts of a row's values, for all threads of the cluster. */
-__device__ __noinline__ row_facts scan_row(slice_source source)
-{
-    float thread_max;
-    return join_cluster(scan_slice(source, 1.0f, thread_max));
+        shared_state().row.draw.inverse_temperature = walk.factor;
+    return remove_and_scan(source, walk.bound, walk.factor);
 }
 
 __device__ __forceinline__ void serve_by_program(const cuda_truncated_params &p, int64_t b)
@@ -58,12 +52,11 @@ __device__ __forceinline__ void serve_by_program(const cuda_truncated_params &p,
         raw = sum_raw(source);
     edit_slice(reader, source);
     __syncthreads();
-    row_facts facts = scan_row(source);
+    float thread_max;
+    row_facts facts = join_cluster(scan_slice(source, 1.0f, thread_max));
     const uint32_t flags = facts.flags | shared_state().row.flags;
-    if (!flags && facts.alive > 0 && !shared_state().row.draw.greedy) {
-        run_program(p, source, facts, b);
-        facts = scan_row(source);
-    }
+    if (!flags && facts.alive > 0 && !shared_state().row.draw.greedy)
+        facts = run_program(p, source, facts, b);
     gumbel_summary_empty(&seen);
     seen.flags = flags | facts.flags;
     seen.best_id = facts.alive > 0 ? 0 : -1;

@@ -19,6 +19,10 @@ struct program_walk {
     float largest;  /* of the values */
     float lowest;   /* a lower bound on the values; finite */
     uint32_t alive; /* upper bound on the number of tokens */
+    /* Values below it are removed, whatever is stored. Ties that a rule breaks by id are removed at
+     * once. */
+    float bound = -FLT_MAX;
+    float factor = 1.0f; /* z = value * factor, after the rules */
     bool has_xtc = false;
     float xtc_value = 0.0f; /* the smallest value that XTC's threshold found; changed with values */
 
@@ -27,24 +31,39 @@ struct program_walk {
         row_facts facts = row_facts::empty();
         facts.alive = alive;
         facts.highest = gumbel_key_of_value(largest);
-        facts.lowest = gumbel_key_of_value(lowest);
+        facts.lowest = gumbel_key_of_value(fmaxf(lowest, bound));
         return {source, {1.0f, false}, facts, largest};
     }
 
-    /* Removes the tokens below a cutoff, or below the looser one that min_keep allows. */
-    __device__ void remove_below(gumbel_cutoff cutoff, bool limits)
+    __device__ __forceinline__ void set_facts(const row_facts &facts)
     {
-        const cluster_kept_set_finder finder = make_finder();
-        if (limits && program.min_keep > 1) {
-            const descent_result nth = finder.find_nth((uint64_t)program.min_keep, -FLT_MAX);
-            const float value = gumbel_value_of_key(nth.key);
-            if (!nth.reached || value < cutoff.bound)
-                cutoff = {nth.reached ? value : -FLT_MAX, GUMBEL_TIES_ALL_KEPT};
-            else if (value == cutoff.bound)
-                cutoff.tied = max(cutoff.tied, program.min_keep - (int64_t)nth.above);
-        }
-        remove_others(source, {cutoff.bound, finder.find_last_tie(cutoff)});
-        lowest = fmaxf(lowest, cutoff.bound);
+        largest = gumbel_value_of_key(facts.highest);
+        lowest = gumbel_value_of_key(facts.lowest);
+        alive = facts.alive;
+    }
+
+    /* The looser one of a rule's cutoff and the cutoff that min_keep allows. */
+    __device__ gumbel_cutoff apply_min_keep(gumbel_cutoff cutoff) const
+    {
+        if (program.min_keep == 1)
+            return cutoff;
+        const descent_result nth = make_finder().find_nth((uint64_t)program.min_keep, bound);
+        const float value = gumbel_value_of_key(nth.key);
+        if (!nth.reached)
+            return {-FLT_MAX, GUMBEL_TIES_ALL_KEPT};
+        if (value < cutoff.bound)
+            return {value, GUMBEL_TIES_ALL_KEPT};
+        if (value == cutoff.bound)
+            cutoff.tied = max(cutoff.tied, program.min_keep - (int64_t)nth.above);
+        return cutoff;
+    }
+
+    __device__ void remove_below(gumbel_cutoff cutoff)
+    {
+        const kept_set kept = {cutoff.bound, make_finder().find_last_tie(cutoff)};
+        if (kept.last_id != INT32_MAX)
+            remove_others(source, kept);
+        bound = fmaxf(bound, cutoff.bound);
     }
 
     __device__ void run_threshold(gumbel_program_rule rule)
@@ -52,88 +71,102 @@ struct program_walk {
         const int required = gumbel_threshold_facts(rule);
         gumbel_facts facts = {};
         if (required)
-            facts = sum_facts(source, required, largest);
+            facts = sum_facts(source, bound, required, largest);
         const float distance = gumbel_threshold_distance(&program, rule, &facts);
-        remove_below({gumbel_threshold_below(largest, distance), GUMBEL_TIES_ALL_KEPT}, true);
+        remove_below(
+            apply_min_keep({gumbel_threshold_below(largest, distance), GUMBEL_TIES_ALL_KEPT}));
     }
 
     __device__ void run_top_k()
     {
-        const descent_result k = make_finder().find_nth((uint64_t)program.top_k, -FLT_MAX);
+        const descent_result k = make_finder().find_nth((uint64_t)program.top_k, bound);
         if (k.reached)
             remove_below({gumbel_value_of_key(k.key),
-                          program.exact ? program.top_k - (int64_t)k.above : GUMBEL_TIES_ALL_KEPT},
-                         false);
+                          program.exact ? program.top_k - (int64_t)k.above : GUMBEL_TIES_ALL_KEPT});
     }
 
     __device__ void run_top_p()
     {
-        const gumbel_cutoff all = {-FLT_MAX, GUMBEL_TIES_ALL_KEPT};
-        remove_below(make_finder().find_nucleus(program.top_p, program.exact, all), true);
+        const gumbel_cutoff all = {bound, GUMBEL_TIES_ALL_KEPT};
+        remove_below(apply_min_keep(make_finder().find_nucleus(program.top_p, program.exact, all)));
     }
 
     __device__ void run_typical_p()
     {
-        const gumbel_facts facts = sum_facts(source, GUMBEL_FACT_ENTROPY, largest);
+        const gumbel_facts facts = sum_facts(source, bound, GUMBEL_FACT_ENTROPY, largest);
         const float centre = gumbel_log_mass(facts.mass) - gumbel_facts_entropy(&facts);
-        const distance_rule distances = {largest, centre};
-        float reach = find_reach(source, distance_mass_rule{distances, program.typical_p});
+        const distance_rule distances = {bound, largest, centre};
+        const float farthest = fmaxf(gumbel_typical_distance(fmaxf(lowest, bound), largest, centre),
+                                     gumbel_typical_distance(largest, largest, centre));
+        const gumbel_wide needed = gumbel_nucleus_mass(program.typical_p, facts.mass);
+        float reach =
+            find_reach(source, distance_mass_rule{distances, needed}, farthest, facts.mass);
         if (program.min_keep > 1)
-            reach = fmaxf(reach, find_reach(source, distance_count_rule{
-                                                        distances, (uint64_t)program.min_keep}));
-        remove_atypical(source, largest, centre, reach);
-        largest = find_largest(source);
+            reach = fmaxf(reach,
+                          find_reach(source,
+                                     distance_count_rule{distances, (gumbel_wide)program.min_keep},
+                                     farthest, (gumbel_wide)facts.count));
+        remove_atypical(source, distances, reach);
+        set_facts(remove_and_scan(source, bound, 1.0f));
     }
 
-    __device__ void run_temperature()
+    /* `last`: no rule follows. */
+    __device__ void run_temperature(bool last)
     {
         float temperature = program.temperature;
         if (program.temperature_range > 0.0f) {
-            const gumbel_facts facts = sum_facts(source, GUMBEL_FACT_ENTROPY, largest);
+            const gumbel_facts facts = sum_facts(source, bound, GUMBEL_FACT_ENTROPY, largest);
             temperature = gumbel_dynamic_temperature(&facts, temperature, program.temperature_range,
                                                      program.temperature_exponent);
         }
-        const float factor = fminf(1.0f / temperature, GUMBEL_INVERSE_TEMPERATURE_HIGHEST);
-        scale_values(source, factor);
-        largest *= factor;
-        lowest = fmaxf(lowest * factor, -FLT_MAX);
-        xtc_value *= factor;
+        const float inverse = fminf(1.0f / temperature, GUMBEL_INVERSE_TEMPERATURE_HIGHEST);
+        if (last && !has_xtc) {
+            factor = inverse;
+            return;
+        }
+        scale_values(source, bound, inverse);
+        largest *= inverse;
+        lowest = fmaxf(lowest * inverse, -FLT_MAX);
+        bound = fmaxf(bound * inverse, -FLT_MAX);
+        xtc_value *= inverse;
     }
 
     __device__ void run_smoothing()
     {
-        smooth_values(source, largest, program.smoothing_factor, program.smoothing_curve);
-        lowest = -FLT_MAX;
+        smooth_values(source, bound, largest, program.smoothing_factor, program.smoothing_curve);
+        bound = lowest = -FLT_MAX;
     }
 
     /* Finds the tokens that XTC may exclude; exclude_top_choices() excludes them. */
     __device__ void run_xtc()
     {
-        const gumbel_facts facts = sum_facts(source, GUMBEL_FACT_MASS, largest);
+        const gumbel_facts facts = sum_facts(source, bound, GUMBEL_FACT_MASS, largest);
         const float distance =
             -(gumbel_log_mass(facts.mass) + gumbel_log_probability(program.xtc_threshold));
-        has_xtc =
-            find_smallest_from(source, gumbel_threshold_below(largest, distance), xtc_value) >= 2;
+        const float from = fmaxf(gumbel_threshold_below(largest, distance), bound);
+        has_xtc = find_smallest_from(source, from, xtc_value) >= 2;
     }
 
     __device__ void exclude_top_choices()
     {
         const excluded_set excluded = find_excluded(source, xtc_value, program.exact);
-        const gumbel_facts facts = sum_facts(source, GUMBEL_FACT_MASS, largest);
+        const gumbel_facts facts = sum_facts(source, bound, GUMBEL_FACT_MASS, largest);
         const gumbel_facts out = sum_excluded(source, excluded, largest);
         const bool skips =
             out.count == 0 || out.mass >= facts.mass || facts.count - out.count < program.min_keep;
         if (skips || excludes_listed(q, source, excluded, b))
             return;
+        remove_and_scan(source, bound, 1.0f); /* before values fall below it */
+        bound = -FLT_MAX;
         shift_excluded(source, excluded,
                        gumbel_xtc_shift(program.xtc_probability, out.mass, facts.mass));
     }
 
-    __device__ void run_rule(gumbel_program_rule rule)
+    __device__ void run_rule(gumbel_program_rule rule, bool last)
     {
         switch (rule) {
         case GUMBEL_PROGRAM_TEMPERATURE:
-            return run_temperature();
+            return run_temperature(last);
         case GUMBEL_PROGRAM_SMOOTHING:
             return run_smoothing();
         case GUMBEL_PROGRAM_TOP_K:
@@ -149,14 +182,25 @@ struct program_walk {
         }
     }
 
-    /* Replaces y by z, -inf for removed tokens. */
+    /* The number of rules up to the last one that is on. */
+    __device__ int count_rules() const
+    {
+        int count = 0;
+        for (int i = 0; i < GUMBEL_PROGRAM_LENGTH; i++)
+            if (gumbel_rule_is_on(&program, (gumbel_program_rule)program.rules[i]))
+                count = i + 1;
+        return count;
+    }
+
+    /* Runs the rules: z is value * factor of the values from `bound` on, and -inf for others. */
     __device__ void run_rules()
     {
+        const int count = count_rules();
 #pragma unroll 1
-        for (int i = 0; i < GUMBEL_PROGRAM_LENGTH; i++) {
+        for (int i = 0; i < count; i++) {
             const gumbel_program_rule rule = (gumbel_program_rule)program.rules[i];
             if (gumbel_rule_is_on(&program, rule))
-                run_rule(rule);
+                run_rule(rule, i == count - 1);
             if (!isfinite(largest))
                 return; /* a temperature made the values infinite */
         }

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How long do draws by programs take on an NVIDIA GPU, from float32 logits, compared with draws by
+ * an order of top_k and top_p, or by top_p alone?
+ *
+ * usage: bench_programs [--json FILE] [--commit TEXT]
+ *
+ * script/bench-gpu --programs builds and runs it. Tokens are compared with the CPU's before
+ * anything is timed. Each ratio is of medians of 30 replays in turns, 5 calls each.
+ */
+#include "bench/request_calls.cuh"
+
+#include "gumbel/programs.h"
+
+static const char QUESTION[] = "how long do draws by programs take, compared with draws by orders?";
+
+/* Values of the row parameters; a rule that the program lacks is not read. */
+constexpr float TYPICAL_P = 0.95f, SIGMA = 1, EPSILON = 1e-3f, ETA = 2e-3f;
+constexpr float XTC_PROBABILITY = 0.5f, XTC_THRESHOLD = 0.1f, TEMPERATURE = 0.8f;
+
+struct program {
+    const char *name;
+    uint8_t rules[GUMBEL_PROGRAM_LENGTH];
+    bool over_nucleus; /* compared with p = 0.95; else with k = 50, p = 0.95 */
+};
+
+enum {
+    T = GUMBEL_PROGRAM_TEMPERATURE,
+    M = GUMBEL_PROGRAM_MIN_P,
+    K = GUMBEL_PROGRAM_TOP_K,
+    P = GUMBEL_PROGRAM_TOP_P,
+    TYPICAL = GUMBEL_PROGRAM_TYPICAL_P,
+    S = GUMBEL_PROGRAM_TOP_N_SIGMA,
+    E = GUMBEL_PROGRAM_EPSILON,
+    H = GUMBEL_PROGRAM_ETA,
+    X = GUMBEL_PROGRAM_XTC,
+};
+
+static const program PROGRAMS[] = {
+    {"k 50, p .95, min_p .05, T (an order)", {K, P, M, T}},
+    {"k 50, top_n_sigma 1, T", {K, S, T}},
+    {"k 50, epsilon .001, T", {K, E, T}},
+    {"k 50, XTC .1, T", {K, X, T}},
+    {"min_p .05, XTC .1, T", {M, X, T}},
+    {"top_n_sigma 1, T", {S, T}, true},
+    {"typical .95, T", {TYPICAL, T}, true},
+    {"eta .002, T", {H, T}, true},
+    {"epsilon .001, T", {E, T}, true},
+    {"top_n_sigma, k, typical, p, min_p, XTC, T", {S, K, TYPICAL, P, M, X, T}},
+};
+
+static const int64_t BATCHES[] = {1, 8, 64, 256};
+
+struct parameters {
+    float *typical_p, *sigma, *epsilon, *eta, *xtc_probability, *xtc_threshold, *temperature;
+};
+
+static parameters PARAMETERS;
+
+static bool has_rule(const program &of, int rule)
+{
+    return memchr(of.rules, rule, sizeof of.rules) != nullptr;
+}
+
+/* A call by a program; `into` has the structs that it points to. */
+struct program_call {
+    call base;
+    gumbel_programs programs;
+};
+
+static void fill_program(const bench &b, const program &of, program_call &c)
+{
+    const parameters &v = PARAMETERS;
+    const question q = {of.name, has_rule(of, K) ? 50 : 0, has_rule(of, P) ? 0.95f : 1,
+                        has_rule(of, M) ? 0.05f : 0};
+    set_parameters(b, q);
+    fill_call(b, q, c.base);
+    c.programs = {};
+    c.programs.struct_size = sizeof c.programs;
+    c.programs.rules = of.rules;
+    c.programs.count = 1;
+    if (has_rule(of, TYPICAL))
+        c.programs.typical_p = {v.typical_p, 0};
+    if (has_rule(of, S))
+        c.programs.top_n_sigma = {v.sigma, 0};
+    if (has_rule(of, E))
+        c.programs.epsilon = {v.epsilon, 0};
+    if (has_rule(of, H))
+        c.programs.eta = {v.eta, 0};
+    if (has_rule(of, X)) {
+        c.programs.xtc_probability = {v.xtc_probability, 0};
+        c.programs.xtc_threshold = {v.xtc_threshold, 0};
+    }
+    c.base.truncation.programs = &c.programs;
+    c.base.sampling.truncation = &c.base.truncation;
+    c.base.sampling.temperature = {v.temperature, 0};
+}
+
+static void queue_call(const bench &b, const call &c, shape s, int64_t B)
+{
+    const gumbel_logits logits = describe_logits(b.logits[s], B);
+    CHECKED(gumbel_sample_logits, b.rows.gpu, b.rows.stream, &logits, &c.sampling, &c.output,
+            b.workspace, WORKSPACE, &error);
+}
+
+/* Ends the program if the GPU's tokens are not the CPU's. */
+static void verify_program(const bench &b, const program &of, shape s)
+{
+    const int64_t B = 4;
+    program_call c;
+    fill_program(b, of, c);
+    queue_call(b, c.base, s, B);
+    CHECKED(cudaStreamSynchronize, b.rows.stream);
+    const auto tokens = copy_out(b.rows.tokens, B);
+    const auto values = copy_out(b.logits[s], B * VOCAB);
+    const auto seed = copy_out(b.rows.seed, B), position = copy_out(b.rows.position, B);
+    const int32_t k = 50;
+    const float p = 0.95f, min_p = 0.05f;
+    std::vector<int32_t> expected(B);
+    gumbel_sampling &how = c.base.sampling;
+    gumbel_truncation &cut = c.base.truncation;
+    how.seed.data = seed.data();
+    how.position.data = position.data();
+    how.temperature = {&TEMPERATURE, GUMBEL_SAME};
+    c.base.output.tokens = expected.data();
+    if (cut.top_k.data)
+        cut.top_k = {&k, GUMBEL_SAME};
+    if (cut.top_p.data)
+        cut.top_p = {&p, GUMBEL_SAME};
+    if (cut.min_p.data)
+        cut.min_p = {&min_p, GUMBEL_SAME};
+    auto set = [](gumbel_row_f32 &rows, const float &value) {
+        if (rows.data)
+            rows = {&value, GUMBEL_SAME};
+    };
+    set(c.programs.typical_p, TYPICAL_P);
+    set(c.programs.top_n_sigma, SIGMA);
+    set(c.programs.epsilon, EPSILON);
+    set(c.programs.eta, ETA);
+    set(c.programs.xtc_probability, XTC_PROBABILITY);
+    set(c.programs.xtc_threshold, XTC_THRESHOLD);
+    const gumbel_logits logits = describe_logits(values.data(), B);
+    gumbel_device *cpu;
+    size_t bytes;
+    CHECKED(gumbel_open, nullptr, &cpu, &error);
+    CHECKED(gumbel_workspace_size, cpu, nullptr, &logits, &how, &c.base.output, &bytes, &error);
+    std::vector<char> workspace(bytes + GUMBEL_WORKSPACE_ALIGNMENT);
+    void *at = (void *)(((uintptr_t)workspace.data() + GUMBEL_WORKSPACE_ALIGNMENT - 1) /
+                        GUMBEL_WORKSPACE_ALIGNMENT * GUMBEL_WORKSPACE_ALIGNMENT);
+    CHECKED(gumbel_sample_logits, cpu, nullptr, &logits, &how, &c.base.output, at, bytes, &error);
+    gumbel_close(cpu);
+    for (int64_t i = 0; i < B; i++)
+        if (tokens[i] != expected[i]) {
+            printf("%s: row %d has token %d, not %d\n", of.name, (int)i, tokens[i], expected[i]);
+            exit(1);
+        }
+}
+
+struct point {
+    const program *of;
+    shape rows;
+    int64_t B;
+    spread drawn, base;
+};
+
+static std::vector<point> points;
+
+/* Times a program and the draw that it is compared with, in turns. */
+static void measure(const bench &b, const program &of, shape s, int64_t B)
+{
+    static const question NUCLEUS = {"p = 0.95", 0, 0.95f, 0};
+    const question &q = of.over_nucleus ? NUCLEUS : QUESTIONS[0];
+    program_call c;
+    call base;
+    fill_program(b, of, c);
+    /* Both calls read the same parameters: those of a rule that one of them lacks are not read. */
+    std::vector<float> p(MAX_BATCH, 0.95f);
+    std::vector<int32_t> k(MAX_BATCH, 50);
+    CHECKED(cudaMemcpy, b.p, p.data(), MAX_BATCH * sizeof(float), cudaMemcpyHostToDevice);
+    CHECKED(cudaMemcpy, b.k, k.data(), MAX_BATCH * sizeof(int32_t), cudaMemcpyHostToDevice);
+    fill_call(b, q, base);
+    base.sampling.temperature = {PARAMETERS.temperature, 0};
+    const captured drawn(b.rows.stream, [&] { queue_call(b, c.base, s, B); });
+    const captured ordered(b.rows.stream, [&] { queue_call(b, base, s, B); });
+    const captured *const ways[] = {&drawn, &ordered};
+    const auto times = time_in_turns(b.rows.stream, ways);
+    points.push_back({&of, s, B, times[0], times[1]});
+}
+
+static void write_json(const char *path, const char *commit)
+{
+    FILE *file = open_results(path, QUESTION, commit);
+    fprintf(file, "  \"programs\": [");
+    for (size_t i = 0; i < points.size(); i++) {
+        const point &at = points[i];
+        fprintf(file, "%s\n    {\"program\": \"%s\", \"over\": \"%s\", \"rows\": \"%s\",",
+                i ? "," : "", at.of->name, at.of->over_nucleus ? "p = 0.95" : "k = 50, p = 0.95",
+                SHAPE_NAMES[at.rows]);
+        fprintf(file, " \"batch\": %lld, \"median_us\": %.3f, \"over_us\": %.3f, \"ratio\": %.3f}",
+                (long long)at.B, at.drawn.median, at.base.median,
+                at.drawn.median / at.base.median);
+    }
+    fprintf(file, "\n  ]\n}\n");
+    close_results(file, path);
+}
+
+int main(int argc, char **argv)
+{
+    const bench_options options = read_options(argc, argv);
+    const bench b = open_bench();
+    PARAMETERS = {make_constant(TYPICAL_P),       make_constant(SIGMA),
+                  make_constant(EPSILON),         make_constant(ETA),
+                  make_constant(XTC_PROBABILITY), make_constant(XTC_THRESHOLD),
+                  make_constant(TEMPERATURE)};
+    printf("question: %s\nus of a draw (/ k 50, p .95, or / p .95) at B = 1, 8, 64, 256\n",
+           QUESTION);
+    for (int s = 0; s < SHAPES; s++)
+        for (const program &of : PROGRAMS) {
+            verify_program(b, of, shape(s));
+            printf("%-44s %-18s", of.name, SHAPE_NAMES[s]);
+            for (int64_t B : BATCHES) {
+                measure(b, of, shape(s), B);
+                const point &at = points.back();
+                printf(" %7.1f (%.2f)", at.drawn.median, at.drawn.median / at.base.median);
+            }
+            printf("\n");
+            fflush(stdout);
+        }
+    if (options.json)
+        write_json(options.json, options.commit);
+    return 0;
+}
