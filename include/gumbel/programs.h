@@ -125,6 +125,46 @@ typedef struct gumbel_programs {
     gumbel_row_f32 smoothing_curve;      /* in [1, 3]; the default is 1 */
 } gumbel_programs;
 
+/* Row parameters that change from step to step. On CUDA all pointers are device pointers. The
+ * values are read and written in place, at [b * stride], or at a slot's index; `stride` 0 means 1.
+ *  surprise   mu of mirostat 2: the call subtracts surprise_rate * (s - surprise_target), where s
+ *             is -log2 of the token's probability, from `logprobs`; the result is at least 0. Start
+ *             at 2 * surprise_target. Draw with the same array as gumbel_programs.surprise
+ *  top_p      top_p_first if the token is top_p_reset, else the larger one of top_p * top_p_decay
+ *             and top_p_min. Draw with the same array as gumbel_truncation.top_p
+ * since 0.3; unstable until 1.0 */
+typedef struct gumbel_rule_updates {
+    size_t struct_size;
+    int64_t batch;            /* B >= 0 */
+    const int32_t *tokens;    /* [B] at token_stride: the tokens just drawn; a row below 0 keeps its
+                               * values */
+    int64_t token_stride;     /* elements between rows; 0 means 1 */
+    const float *logprobs;    /* [B] at token_stride: their GUMBEL_PROCESSED log-probabilities; read
+                               * with `surprise` only */
+    gumbel_slots slots;       /* as in gumbel_sampling; no two rows may have the same slot */
+    const int32_t *live_rows; /* as in gumbel_sampling; other rows keep their values */
+    float *surprise;          /* [B or slots], or NULL */
+    int64_t surprise_stride;
+    gumbel_row_f32 surprise_target; /* bits, finite, >= 0; required with `surprise` */
+    gumbel_row_f32 surprise_rate;   /* finite, >= 0; the default is 0.1 */
+    float *top_p;                   /* [B or slots], or NULL */
+    int64_t top_p_stride;
+    gumbel_row_f32 top_p_first; /* in (0, 1]; the default is 1 */
+    gumbel_row_f32 top_p_decay; /* in (0, 1]; the default is 1 */
+    gumbel_row_f32 top_p_min;   /* in (0, 1]; the default is 2^-149 */
+    gumbel_row_i32 top_p_reset; /* a token; the default is -1, none */
+} gumbel_rule_updates;
+
+/* gumbel_update_rules(): updates row parameters after a draw, one kernel on CUDA.
+ *  graphs     may be captured behind the draw; replays read and write the arrays anew
+ *  stream     CUDA: the work is queued; the call neither waits nor allocates. CPU: the work is done
+ *             on return. Equal values give equal bits on every device
+ *  threads    re-entrant if the updated arrays differ
+ *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT; on CUDA also GUMBEL_ERROR_DEVICE. On CUDA the host
+ *             does not read values: a value out of range counts as the default.        since 0.3 */
+GUMBEL_CALL gumbel_update_rules(gumbel_device *device, void *stream,
+                                const gumbel_rule_updates *updates, gumbel_error *error);
+
 #ifdef __cplusplus
 }
 #endif

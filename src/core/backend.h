@@ -198,6 +198,9 @@ typedef struct gumbel_backend {
     /* Ends a decode step: stores its tokens and increments positions. batch > 0. */
     gumbel_status (*advance)(gumbel_device *device, void *stream, const gumbel_step *step,
                              gumbel_error *error);
+    /* Updates row parameters after a draw, with explicit strides. batch > 0. */
+    gumbel_status (*update_rules)(gumbel_device *device, void *stream,
+                                  const gumbel_rule_updates *updates, gumbel_error *error);
     /* Merges summaries [parts, B, S] in device memory into outputs or into summaries [B, S]. NULL
      * if host_memory is 1. batch > 0. */
     gumbel_status (*finish)(gumbel_device *device, void *stream, const gumbel_finish_call *call,

@@ -11,6 +11,8 @@ gumbel_status cpu_compute_noise(gumbel_device *device, const gumbel_problem *pro
                                 int64_t noise_stride, gumbel_error *error);
 gumbel_status cpu_advance_positions(gumbel_device *device, void *stream, const gumbel_step *step,
                                     gumbel_error *error);
+gumbel_status cpu_update_rules(gumbel_device *device, void *stream,
+                               const gumbel_rule_updates *updates, gumbel_error *error);
 gumbel_status cpu_start_history(gumbel_device *device, void *stream, const gumbel_history *history,
                                 int64_t batch, const gumbel_slots *slots,
                                 const gumbel_token_lists *prompts,

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Computes noise ahead of a decode step, and advances positions after one.
+ * Computes noise ahead of a decode step; after one, advances positions and updates parameters.
  */
 #include "cpu/call/cpu_calls.h"
 
 #include "cpu/host/cpu_device.h"
 #include "core/fail.h"
+#include "core/rule_updates.h"
 #include "cpu/cpu_policy.h"
 
 typedef struct noise_job {
@@ -97,5 +98,16 @@ gumbel_status cpu_advance_positions(gumbel_device *device, void *stream, const g
         step->position[0]++;
     for (int64_t b = 0; b < rows && step->position_stride; b++)
         step->position[(slots ? slots[b] : b) * step->position_stride]++;
+    return GUMBEL_OK;
+}
+
+gumbel_status cpu_update_rules(gumbel_device *device, void *stream,
+                               const gumbel_rule_updates *updates, gumbel_error *error)
+{
+    (void)device;
+    (void)stream;
+    (void)error;
+    for (int64_t b = 0; b < updates->batch; b++)
+        gumbel_update_row_rules(updates, b);
     return GUMBEL_OK;
 }

@@ -301,6 +301,7 @@ static const gumbel_backend backend = {
     .history_update = cpu_update_history,
     .store_noise = cpu_compute_noise,
     .advance = cpu_advance_positions,
+    .update_rules = cpu_update_rules,
     .screen_layout = GUMBEL_SCREEN_LAYOUT_CPU,
     .screen_prepare = cpu_make_screen,
     .screen_verify = cpu_verify_screen,

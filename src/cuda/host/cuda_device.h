@@ -75,7 +75,7 @@ typedef struct cuda_device {
     int multiprocessors;
     int shared_bytes;               /* of a multiprocessor */
     CUmodule modules[CUDA_MODULES]; /* NULL if the GPU cannot run it */
-    CUfunction advance;
+    CUfunction advance, update_rules;
     CUfunction best;
     CUfunction exchange_rows, exchange_summaries, request_rows, scatter_rows;
     CUfunction draw_top64, exchange_top64, scatter_outputs;

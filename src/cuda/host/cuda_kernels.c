@@ -54,6 +54,7 @@ typedef struct single_kernel {
 #define AT(field) offsetof(cuda_device, field)
 static const single_kernel single_kernels[] = {
     {CUDA_MODULE_ADVANCE, "gumbel_advance_rows", AT(advance), 0},
+    {CUDA_MODULE_ADVANCE, "gumbel_update_row_parameters", AT(update_rules), 0},
     {CUDA_MODULE_ALLOW, "gumbel_allow_tokens", AT(allow), 0},
     {CUDA_MODULE_BEST, "gumbel_list_best", AT(best), 0},
     {CUDA_MODULE_TOP64_DRAW, "gumbel_draw_top64", AT(draw_top64), CUDA_TOP64_BYTES_MAX},

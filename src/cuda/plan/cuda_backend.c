@@ -273,6 +273,7 @@ static const gumbel_backend backend = {
     .history_update = cuda_update_history,
     .store_noise = cuda_store_noise,
     .advance = cuda_advance_step,
+    .update_rules = cuda_update_rules,
     .expand_drafts = cuda_expand_drafts,
     .accept_drafts = cuda_accept_drafts,
     .rule_workspace_size = cuda_rule_workspace_size,

@@ -20,6 +20,8 @@ gumbel_status cuda_store_noise(gumbel_device *device, const gumbel_problem *prob
                                int64_t noise_stride, gumbel_error *error);
 gumbel_status cuda_advance_step(gumbel_device *device, void *stream, const gumbel_step *step,
                                 gumbel_error *error);
+gumbel_status cuda_update_rules(gumbel_device *device, void *stream,
+                                const gumbel_rule_updates *updates, gumbel_error *error);
 gumbel_status cuda_draw_group(gumbel_device *device, const gumbel_parts_call *call,
                               gumbel_error *error);
 gumbel_status cuda_finish_summaries(gumbel_device *device, void *stream,

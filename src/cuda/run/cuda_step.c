@@ -44,6 +44,17 @@ gumbel_status cuda_advance_step(gumbel_device *device, void *stream, const gumbe
                                   cuda_shape_of(step->position_stride ? ctas : 1), &copy);
 }
 
+gumbel_status cuda_update_rules(gumbel_device *device, void *stream,
+                                const gumbel_rule_updates *updates, gumbel_error *error)
+{
+    cuda_device *cuda = (cuda_device *)device;
+    GUMBEL_FORWARD(check_draw_count(updates->batch, 1, error));
+    cuda_job job = {.cuda = cuda, .stream = stream, .error = error};
+    gumbel_rule_updates copy = *updates;
+    int64_t ctas = (updates->batch + CUDA_THREADS - 1) / CUDA_THREADS;
+    return cuda_launch_in_context(&job, cuda->update_rules, cuda_shape_of(ctas), &copy);
+}
+
 gumbel_status cuda_draw_group(gumbel_device *device, const gumbel_parts_call *call,
                               gumbel_error *error)
 {

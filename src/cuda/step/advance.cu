@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   ends a decode step: writes tokens to the ring and advances positions.
+ * WHAT   ends a decode step: writes tokens to the ring and advances positions; updates row
+ *        parameters that change from step to step.
  * COST   8 bytes a token and 8 a row: negligible beside the launch.
  * MAP    a CTA takes 256 rows; a thread takes every 256th of their tokens, then a row's position.
  *        If one position serves all rows, a single CTA takes them all, so that every thread reads
  *        the position before it advances.
  * SYNC   all threads of the CTA wait until positions are read before one advances them.
  */
+#include "core/rule_updates.h"
 #include "cuda/policy/cuda_policy.h"
 
 /* The slot of row b; -1 if it has none. */
@@ -49,4 +51,12 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
         if (slot >= 0)
             step.position[slot * step.position_stride]++;
     }
+}
+
+extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
+    gumbel_update_row_parameters(const __grid_constant__ gumbel_rule_updates updates)
+{
+    const int64_t b = blockIdx.x * (int64_t)CUDA_THREADS + threadIdx.x;
+    if (b < updates.batch)
+        gumbel_update_row_rules(&updates, b);
 }
