@@ -22,10 +22,10 @@ static gumbel_status read_parameters(gumbel_rule_updates *u, gumbel_error *error
     READ(u->top_p_min.data, u->top_p_min.stride, "top_p_min");
     READ(u->top_p_reset.data, u->top_p_reset.stride, "top_p_reset");
 #undef READ
-    const int is_common = (u->surprise && u->surprise_stride == 0) || (u->top_p && !u->top_p_stride);
-    GUMBEL_REFUSE_IF(is_common && u->batch > 1, error,
-                     u->surprise ? "updates.surprise_stride" : "updates.top_p_stride",
-                     "is GUMBEL_SAME; rows cannot share a value that each of them changes");
+    GUMBEL_REFUSE_IF(u->surprise && u->surprise_stride == 0 && u->batch > 1, error,
+                     "updates.surprise_stride", "is GUMBEL_SAME; each row changes its own value");
+    GUMBEL_REFUSE_IF(u->top_p && u->top_p_stride == 0 && u->batch > 1, error,
+                     "updates.top_p_stride", "is GUMBEL_SAME; each row changes its own value");
     return GUMBEL_OK;
 }
 
