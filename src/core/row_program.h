@@ -47,8 +47,12 @@ GUMBEL_INLINE gumbel_row_program gumbel_problem_program(const gumbel_problem *p,
     const int64_t slot = gumbel_problem_slot(p, b);
     const int32_t index = gumbel_integer_in(&q->program, slot, 0, q->count - 1, 0);
     gumbel_row_program r;
-    for (int i = 0; i < GUMBEL_PROGRAM_LENGTH; i++)
-        r.rules[i] = q->rules[index * GUMBEL_PROGRAM_LENGTH + i];
+    int ended = 0;
+    for (int i = 0; i < GUMBEL_PROGRAM_LENGTH; i++) {
+        const uint8_t rule = q->rules[index * GUMBEL_PROGRAM_LENGTH + i];
+        ended |= rule == GUMBEL_PROGRAM_END;
+        r.rules[i] = ended ? (uint8_t)GUMBEL_PROGRAM_END : rule;
+    }
     r.exact = t->ties == GUMBEL_TIES_EXACT;
     r.temperature = gumbel_temperature_at(p, slot);
     r.temperature_range = gumbel_float_in(&q->temperature_range, slot, 0.0f, FLT_MAX, 0.0f);

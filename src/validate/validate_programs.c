@@ -164,23 +164,23 @@ static int is_set(const gumbel_problem *p, int rule)
     return 1;
 }
 
-/* Copies the rules that may be on; returns their number. */
+/* Copies the rules that may be on, up to GUMBEL_PROGRAM_END; returns their number. */
 static int copy_set_rules(const gumbel_problem *p, const uint8_t *rules, int count, uint8_t *into)
 {
     int found = 0;
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count && rules[i] != GUMBEL_PROGRAM_END; i++)
         if (is_set(p, rules[i]))
             into[found++] = rules[i];
     return found;
 }
 
-/* Whether min_p, top_k or top_p is set, but not in the first program. */
-static int is_rule_missing(const gumbel_problem *p)
+/* Whether min_p, top_k or top_p is set, but not among the `count` rules found in the program. */
+static int is_rule_missing(const gumbel_problem *p, const uint8_t *found, int count)
 {
     static const uint8_t rules[] = {GUMBEL_PROGRAM_MIN_P, GUMBEL_PROGRAM_TOP_K,
                                     GUMBEL_PROGRAM_TOP_P};
     for (size_t i = 0; i < sizeof rules; i++)
-        if (is_set(p, rules[i]) && !memchr(p->programs.rules, rules[i], GUMBEL_PROGRAM_LENGTH))
+        if (is_set(p, rules[i]) && !memchr(found, rules[i], (size_t)count))
             return 1;
     return 0;
 }
@@ -193,9 +193,11 @@ void gumbel_lower_program(gumbel_problem *p)
     const gumbel_programs *q = &p->programs;
     uint8_t found[GUMBEL_PROGRAM_LENGTH], sequence[4];
     if (!(p->features & GUMBEL_FEATURE_PROGRAM) || p->features & shows_removed || q->program.data ||
-        q->min_keep.data || q->temperature_range.data || is_rule_missing(p))
+        q->min_keep.data || q->temperature_range.data)
         return;
     const int count = copy_set_rules(p, q->rules, GUMBEL_PROGRAM_LENGTH, found);
+    if (is_rule_missing(p, found, count))
+        return;
     for (size_t i = 0; i < sizeof sequences / sizeof *sequences; i++)
         if (copy_set_rules(p, sequences[i].rules, 4, sequence) == count &&
             memcmp(found, sequence, (size_t)count) == 0) {
