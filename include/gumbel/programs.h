@@ -38,7 +38,7 @@
  *   P_LESS       p >= sum p^2                                                        llama.cpp
  *   SURPRISE     -log2 p <= surprise, the mu of mirostat 2 (2007.14966)      +inf   llama.cpp
  *   XTC          below                                                       0      llama.cpp
- *   SMOOTHING    v - f k d^2 + f s d^3, where d = v - m, f is the factor,    0      koboldcpp
+ *   SMOOTHING    m - f k d^2 + f s d^3, where d = v - m, f is the factor,    0      koboldcpp
  *                k = (3 - curve) / 2, s = (curve - 1) / 2
  *
  * XTC (exclude top choices). Let x be the smallest v with p >= xtc_threshold. If two or more tokens

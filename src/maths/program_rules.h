@@ -127,7 +127,7 @@ GUMBEL_INLINE float gumbel_typical_distance(float v, float largest, float centre
 GUMBEL_INLINE float gumbel_dynamic_temperature(const gumbel_facts *f, float temperature,
                                                float range, float exponent)
 {
-    const float low = fmaxf(temperature - range, 0.0f), high = temperature + range;
+    const float low = fmaxf(temperature - range, 0.0f), high = fminf(temperature + range, FLT_MAX);
     const float most = gumbel_log((float)f->count);
     if (f->count < 2)
         return temperature;
@@ -136,17 +136,13 @@ GUMBEL_INLINE float gumbel_dynamic_temperature(const gumbel_facts *f, float temp
     return low + (high - low) * (exponent > 0.0f ? power : 1.0f);
 }
 
-/* A value after SMOOTHING, which keeps the order of values up to `largest`. */
+/* A value after SMOOTHING, which keeps the order of values up to `largest`. No step is NaN, even
+ * for values that engines mask with -FLT_MAX: these become -inf. */
 GUMBEL_INLINE float gumbel_smooth_value(float v, float largest, float factor, float curve)
 {
-    const float d = largest - v, square = d * d;
+    const float d = fminf(largest - v, FLT_MAX);
     const float k = 0.5f * (3.0f - curve) * factor, s = 0.5f * (curve - 1.0f) * factor;
-    float value = largest;
-    if (k > 0.0f) /* the square may be infinite */
-        value -= k * square;
-    if (s > 0.0f)
-        value -= s * (square * d);
-    return value;
+    return v == largest ? v : (largest - k * d * d) - s * d * d * d;
 }
 
 /* XTC: the constant that is added to z of the excluded tokens. Their mass is `excluded`, of `mass`
