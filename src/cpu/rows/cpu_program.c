@@ -32,10 +32,11 @@ static gumbel_cutoff apply_min_keep(const program_run *run, gumbel_cutoff cutoff
         cpu_select_nth_largest(run->row.kernels, &values, q->min_keep, -FLT_MAX, bins);
     if (!nth.reached)
         return (gumbel_cutoff){-FLT_MAX, GUMBEL_TIES_ALL_KEPT};
-    if (nth.value < cutoff.bound)
+    const int64_t tied = q->min_keep - (int64_t)nth.above;
+    if (nth.value < cutoff.bound && cutoff.tied == GUMBEL_TIES_ALL_KEPT)
         return (gumbel_cutoff){nth.value, GUMBEL_TIES_ALL_KEPT};
-    if (nth.value == cutoff.bound && cutoff.tied < q->min_keep - (int64_t)nth.above)
-        cutoff.tied = q->min_keep - (int64_t)nth.above;
+    if (nth.value < cutoff.bound || (nth.value == cutoff.bound && cutoff.tied < tied))
+        return (gumbel_cutoff){nth.value, tied};
     return cutoff;
 }
 
