@@ -23,6 +23,7 @@
  *   m          the largest value                p    the softmax of v
  *   entropy    - sum p ln p                     sigma  standard deviation of v over the n tokens
  * Sums are of integers, so that no order of summation shows: every backend keeps the same tokens.
+ * For the entropy, m - v is rounded to 2^-16; for sigma, v is, and v beyond +-2^15 count as that.
  *
  *   rule         keeps tokens with, or sets                                  off    used by
  *   TEMPERATURE  v * (1 / T); see temperature_range                                 all engines
@@ -43,10 +44,10 @@
  *
  * XTC (exclude top choices). Let x be the smallest v with p >= xtc_threshold. If two or more tokens
  * have such p, those with v > x are removed with probability P = xtc_probability, all or none. The
- * draw needs no coin: ln((1 - P) / (1 + P M / (1 - M))), M being their probability, is added to z
- * of these tokens. Tokens then have the probabilities that they have on average over the coin, and
- * log-probabilities are of these. XTC is the last rule, or only TEMPERATURE follows. A row in which
- * a token of xtc_keep would be removed skips the rule.
+ * draw needs no coin: ln((1 - P) / (1 + P M / (1 - M))), M being their probability at the end of the
+ * program, is added to z of these tokens. Tokens then have the probabilities that they have on
+ * average over the coin, and log-probabilities are of these. XTC is the last rule, or only
+ * TEMPERATURE follows. A row in which a token of xtc_keep would be removed skips the rule.
  *
  * Ties. Tokens with equal v stay or go together; with GUMBEL_TIES_EXACT lower ids stay first at the
  * ends of TOP_K and TOP_P, and the one of highest id stays at XTC's x. The largest v always stays,

@@ -145,13 +145,16 @@ GUMBEL_INLINE float gumbel_smooth_value(float v, float largest, float factor, fl
     return v == largest ? v : (largest - k * d * d) - s * d * d * d;
 }
 
-/* XTC: the constant that is added to z of the excluded tokens. Their mass is `excluded`, of `mass`
- * in all, and less than it; -inf for a probability of 1. */
-GUMBEL_INLINE float gumbel_xtc_shift(float probability, gumbel_wide excluded, gumbel_wide mass)
+/* XTC: the constant that is added to z of the excluded tokens, ln((1 - P) / (1 + P E / R)); -inf
+ * for P = 1. The masses E of the excluded and R of the remaining tokens are relative to the largest
+ * value of each, which differ by `distance`, so that neither vanishes at a low temperature. */
+GUMBEL_INLINE float gumbel_xtc_shift(float probability, gumbel_wide excluded, gumbel_wide remaining,
+                                     float distance)
 {
-    const double odds = (double)excluded / (double)(mass - excluded);
-    const float ratio = (float)((1.0 - (double)probability) / (1.0 + (double)probability * odds));
-    return ratio >= FLT_MIN ? gumbel_log(ratio) : -INFINITY;
+    const float log_odds = gumbel_log_mass(excluded) - gumbel_log_mass(remaining) + distance;
+    const float x = gumbel_log_probability(probability) + log_odds;
+    const float softplus = fmaxf(x, 0.0f) + gumbel_log(1.0f + gumbel_exp(-fabsf(x)));
+    return gumbel_log_probability(1.0f - probability) - softplus;
 }
 
 #endif

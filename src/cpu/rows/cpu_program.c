@@ -120,13 +120,13 @@ static void exclude_top_choices(program_run *run)
     const gumbel_row_program *q = &run->program;
     cpu_program_row *row = &run->row;
     cpu_set_exclusion(row, run->xtc_value, q->exact);
-    const gumbel_facts facts = cpu_sum_facts(row, GUMBEL_FACT_MASS);
-    int64_t count;
-    const gumbel_wide excluded = cpu_sum_excluded(row, &count);
-    if (count == 0 || excluded >= facts.mass || facts.count - count < q->min_keep ||
+    const cpu_exclusion sums = cpu_sum_exclusion(row);
+    if (sums.excluded_count == 0 || sums.remaining_count < q->min_keep ||
         is_token_kept_by_list(run))
         return;
-    cpu_shift_excluded(row, gumbel_xtc_shift(q->xtc_probability, excluded, facts.mass));
+    const float distance = cpu_get_program_values(row).largest - run->xtc_value;
+    cpu_shift_excluded(
+        row, gumbel_xtc_shift(q->xtc_probability, sums.excluded, sums.remaining, distance));
 }
 
 /* Runs a rule that removes all values below a threshold of its own. */

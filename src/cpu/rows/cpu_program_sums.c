@@ -231,22 +231,28 @@ int cpu_is_excluded(const cpu_program_row *row, int64_t token)
     return is_excluded(row, get_block(row, at / GUMBEL_BLOCK)[at % GUMBEL_BLOCK], token);
 }
 
-gumbel_wide cpu_sum_excluded(const cpu_program_row *row, int64_t *count)
+cpu_exclusion cpu_sum_exclusion(const cpu_program_row *row)
 {
     const float largest = cpu_get_program_values(row).largest;
-    gumbel_wide mass = 0;
-    *count = 0;
+    float remaining[GUMBEL_BLOCK], e[GUMBEL_BLOCK];
+    cpu_exclusion sums = {0};
     for (int64_t block = 0; block < row->blocks; block++) {
-        if (!has_tokens(row, block) || row->maxima[block] < row->excluded_from)
+        if (!has_tokens(row, block))
             continue;
         const float *v = get_block(row, block);
+        for (int i = 0; i < GUMBEL_BLOCK; i++) {
+            const int excluded = is_excluded(row, v[i], get_token(row, block, i));
+            remaining[i] = excluded ? -INFINITY : v[i];
+            sums.remaining_count += remaining[i] > -INFINITY;
+            sums.excluded_count += excluded;
+            if (excluded)
+                sums.excluded += gumbel_token_mass(gumbel_exp(v[i] - largest));
+        }
+        exponentiate_block(row, remaining, row->excluded_from, e);
         for (int i = 0; i < GUMBEL_BLOCK; i++)
-            if (is_excluded(row, v[i], get_token(row, block, i))) {
-                mass += gumbel_token_mass(gumbel_exp(v[i] - largest));
-                ++*count;
-            }
+            sums.remaining += gumbel_token_mass(e[i]);
     }
-    return mass;
+    return sums;
 }
 
 void cpu_shift_excluded(cpu_program_row *row, float shift)

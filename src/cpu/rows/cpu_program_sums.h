@@ -54,8 +54,14 @@ void cpu_set_exclusion(cpu_program_row *row, float from, int exact);
 
 int cpu_is_excluded(const cpu_program_row *row, int64_t token);
 
-/* The mass of the excluded tokens; *count is their number. */
-gumbel_wide cpu_sum_excluded(const cpu_program_row *row, int64_t *count);
+/* Number and mass of the excluded tokens, relative to the largest value, and of the others, relative
+ * to `excluded_from`, which is their largest value. */
+typedef struct cpu_exclusion {
+    int64_t excluded_count, remaining_count;
+    gumbel_wide excluded, remaining;
+} cpu_exclusion;
+
+cpu_exclusion cpu_sum_exclusion(const cpu_program_row *row);
 
 /* Adds `shift` to the values of the excluded tokens; -inf removes them. */
 void cpu_shift_excluded(cpu_program_row *row, float shift);
