@@ -153,6 +153,13 @@ void request_rows(const request *whole, int64_t first, int64_t count, request *p
         SKIP(t->min_p, 1);
         SKIP(t->top_p, 1);
         SKIP(t->top_k, 1);
+        if (t->programs) {
+            part->programs = *t->programs;
+            if (!s->slots.of_row)
+                request_skip_programs(&part->programs, first);
+            part->programs.xtc_keep.offsets += part->programs.xtc_keep.offsets ? first : 0;
+            t->programs = &part->programs;
+        }
         s->truncation = t;
     }
     if (s->slots.of_row)

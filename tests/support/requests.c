@@ -10,7 +10,7 @@
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
-static void *allocate_owned(request *generated, size_t count, size_t size)
+void *request_allocate(request *generated, size_t count, size_t size)
 {
     if (generated->owned_count == REQUEST_OWNED)
         die("a request has too many arrays");
@@ -98,7 +98,7 @@ static void make_logits(request *generated, uint64_t *random)
     gumbel_tensor *t = &generated->logits.logits;
     *t = tensor_of(NULL, plan->dtype ? plan->dtype : GUMBEL_FLOAT32, plan->batch, plan->vocab,
                    stride);
-    t->data = allocate_owned(generated, (size_t)(plan->batch * stride), dtype_size(t->dtype));
+    t->data = request_allocate(generated, (size_t)(plan->batch * stride), dtype_size(t->dtype));
     for (int64_t b = 0; b < plan->batch; b++) {
         row_kind kind = kind_of_row(plan, random);
         int64_t chosen = random_below(random, (uint32_t)plan->vocab);
@@ -168,7 +168,7 @@ static gumbel_row_f32 choose_floats(request *generated, const float *table, size
     static const int64_t strides[] = {0, 1, 3, GUMBEL_SAME}, steps[] = {1, 1, 3, 0};
     uint32_t choice = random_below(random, 4);
     int64_t length = (generated->plan.batch - 1) * steps[choice] + 1;
-    float *data = allocate_owned(generated, (size_t)length, sizeof *data);
+    float *data = request_allocate(generated, (size_t)length, sizeof *data);
     for (int64_t k = 0; k < length; k++)
         data[k] = table[random_below(random, (uint32_t)count)];
     return (gumbel_row_f32){data, strides[choice]};
@@ -177,7 +177,8 @@ static gumbel_row_f32 choose_floats(request *generated, const float *table, size
 /* Sample counters: the largest one for all rows, one for each row, or none. */
 static gumbel_row_u32 choose_counters(request *generated, uint32_t choice)
 {
-    uint32_t *counters = allocate_owned(generated, (size_t)generated->plan.batch, sizeof *counters);
+    uint32_t *counters =
+        request_allocate(generated, (size_t)generated->plan.batch, sizeof *counters);
     if (choice > 1)
         return (gumbel_row_u32){NULL, 0};
     for (uint32_t b = 0; b < (uint32_t)generated->plan.batch; b++)
@@ -191,8 +192,8 @@ static void make_sampling(request *generated, uint64_t *random)
     static const float usual[] = {1, 1, 1, 0.7f, 0.9f, 1.5f, 0.6f, 0};
     const request_plan *plan = &generated->plan;
     gumbel_sampling *s = &generated->sampling;
-    uint64_t *seed = allocate_owned(generated, (size_t)plan->batch, sizeof *seed);
-    uint64_t *position = allocate_owned(generated, (size_t)plan->batch, sizeof *position);
+    uint64_t *seed = request_allocate(generated, (size_t)plan->batch, sizeof *seed);
+    uint64_t *position = request_allocate(generated, (size_t)plan->batch, sizeof *position);
     for (int64_t b = 0; b < plan->batch; b++) {
         seed[b] = random_bits(random);
         position[b] = (uint32_t)random_bits(random);
@@ -210,7 +211,7 @@ static void make_sampling(request *generated, uint64_t *random)
 static const int32_t *choose_ks(request *generated, const int32_t *table, uint32_t count,
                                 uint64_t *random)
 {
-    int32_t *k = allocate_owned(generated, (size_t)generated->plan.batch, sizeof *k);
+    int32_t *k = request_allocate(generated, (size_t)generated->plan.batch, sizeof *k);
     for (int64_t b = 0; b < generated->plan.batch; b++)
         k[b] = table[random_below(random, count)];
     return k;
@@ -248,6 +249,8 @@ static void make_truncation(request *generated, uint64_t *random)
     *t = (gumbel_truncation){
         .struct_size = sizeof *t, .order = generated->plan.order, .ties = generated->plan.ties};
     generated->sampling.truncation = t;
+    if (generated->plan.programs)
+        request_make_programs(generated, random);
     if (generated->plan.usual) {
         make_usual_truncation(generated, random);
         return;
@@ -275,13 +278,13 @@ static int32_t choose_token(const request_plan *plan, uint64_t *random)
     return (int32_t)(token + random_below(random, (uint32_t)(choice < 5 ? few : range)));
 }
 
-static gumbel_token_lists make_lists(request *generated, uint32_t longest, const float *values,
-                                     size_t count, uint64_t *random)
+gumbel_token_lists request_make_lists(request *generated, uint32_t longest, const float *values,
+                                      size_t count, uint64_t *random)
 {
     size_t batch = (size_t)generated->plan.batch, most = batch * longest;
-    int64_t *offsets = allocate_owned(generated, batch + 1, sizeof *offsets);
-    int32_t *ids = allocate_owned(generated, most, sizeof *ids);
-    float *chosen = values ? allocate_owned(generated, most, sizeof *chosen) : NULL;
+    int64_t *offsets = request_allocate(generated, batch + 1, sizeof *offsets);
+    int32_t *ids = request_allocate(generated, most, sizeof *ids);
+    float *chosen = values ? request_allocate(generated, most, sizeof *chosen) : NULL;
     for (size_t b = 0; b < batch; b++) {
         offsets[b + 1] = offsets[b] + random_below(random, longest + 1);
         for (int64_t k = offsets[b]; k < offsets[b + 1]; k++) {
@@ -301,7 +304,7 @@ static void make_mask(request *generated, uint64_t *random)
     int64_t stride = random_below(random, 4) ? words + random_below(random, 3) : 0;
     int64_t rows = stride ? plan->batch : 1;
     int32_t *mask =
-        allocate_owned(generated, (size_t)(rows * (stride ? stride : words)), sizeof *mask);
+        request_allocate(generated, (size_t)(rows * (stride ? stride : words)), sizeof *mask);
     for (int64_t b = 0; b < rows; b++) {
         uint32_t kind = random_below(random, 10);
         int64_t lone = plan->first_token + random_below(random, (uint32_t)plan->vocab);
@@ -327,9 +330,9 @@ static void make_history(request *generated, const gumbel_token_lists *prompts,
            words = (vocab + 31) / 32;
     gumbel_history *h = &generated->history;
     *h = (gumbel_history){.struct_size = sizeof *h, .vocab_size = (int64_t)vocab};
-    h->prompt = allocate_owned(generated, batch * words, sizeof *h->prompt);
-    h->output = allocate_owned(generated, batch * words, sizeof *h->output);
-    uint16_t *counts = allocate_owned(generated, batch * vocab, sizeof *counts);
+    h->prompt = request_allocate(generated, batch * words, sizeof *h->prompt);
+    h->output = request_allocate(generated, batch * words, sizeof *h->output);
+    uint16_t *counts = request_allocate(generated, batch * vocab, sizeof *counts);
     h->counts = counts;
     for (size_t b = 0; b < batch; b++) {
         for (int64_t k = prompts->offsets[b]; k < prompts->offsets[b + 1]; k++)
@@ -349,8 +352,8 @@ static void make_penalties(request *generated, uint64_t *random)
     static const float repetitions[] = {1, 1.2f, 0.8f, 3}, frequencies[] = {0, 0.5f, -0.3f, 7},
                        presences[] = {0, 0.7f, -1, 3};
     gumbel_transforms *t = &generated->transforms;
-    gumbel_token_lists prompts = make_lists(generated, 30, NULL, 0, random);
-    gumbel_token_lists outputs = make_lists(generated, 30, NULL, 0, random);
+    gumbel_token_lists prompts = request_make_lists(generated, 30, NULL, 0, random);
+    gumbel_token_lists outputs = request_make_lists(generated, 30, NULL, 0, random);
     t->repetition = choose_floats(generated, repetitions, 4, random);
     t->frequency = choose_floats(generated, frequencies, 4, random);
     t->presence = choose_floats(generated, presences, 4, random);
@@ -370,9 +373,9 @@ static void make_transforms(request *generated, uint64_t *random)
     if (random_below(random, 2))
         make_mask(generated, random);
     if (random_below(random, 2))
-        t->banned = make_lists(generated, 5, NULL, 0, random);
+        t->banned = request_make_lists(generated, 5, NULL, 0, random);
     if (random_below(random, 2))
-        t->bias = make_lists(generated, 9, biases, COUNT(biases), random);
+        t->bias = request_make_lists(generated, 9, biases, COUNT(biases), random);
     if (random_below(random, 2) || generated->plan.history)
         make_penalties(generated, random);
     generated->sampling.transforms = t;
@@ -384,7 +387,7 @@ static void make_noise(request *generated, gumbel_device *device)
 {
     const request_plan *plan = &generated->plan;
     int64_t draws = plan->batch * plan->samples;
-    float *noise = allocate_owned(generated, (size_t)(draws * plan->vocab), sizeof *noise);
+    float *noise = request_allocate(generated, (size_t)(draws * plan->vocab), sizeof *noise);
     if (gumbel_prepare_noise(device, NULL, &generated->sampling, plan->batch, plan->first_token,
                              plan->vocab, noise, 0, NULL) != GUMBEL_OK)
         die("noise cannot be computed");

@@ -9,6 +9,8 @@
 #include "inputs.h"
 #include "outcome.h"
 
+#include <gumbel/programs.h>
+
 /* Kinds of logits of a row. */
 typedef enum row_kind {
     ROW_GAUSSIAN, /* standard deviation 3 */
@@ -50,6 +52,7 @@ typedef struct request_plan {
     int usual;                  /* usual temperatures and truncation, none hostile */
     int cuts;                   /* with `usual`: the rules of truncation */
     float top_p;                /* with `usual`: top_p of every row; 0: any */
+    int programs;               /* number of random programs, which replace `order`; 0: none */
     int kind;                   /* 1 + the row_kind of every row; 0: mixed; D = 0 only */
     uint64_t seed;
 } request_plan;
@@ -70,9 +73,10 @@ typedef struct request {
     request_plan plan;
     gumbel_head head; /* if D > 0 */
     gumbel_logits logits;
-    gumbel_sampling sampling; /* points to the two structs below */
+    gumbel_sampling sampling; /* points to the structs below */
     gumbel_transforms transforms;
     gumbel_truncation truncation;
+    gumbel_programs programs; /* the truncation points to them */
     gumbel_history history;
     problem *product; /* owner of the head, if D > 0 */
     void *owned[REQUEST_OWNED];
@@ -87,6 +91,17 @@ void request_free(request *generated);
 /* Generates a request without tensors and without prepared noise; the caller sets the tensors of
  * `head` or `logits`. */
 request *request_make_rules(const request_plan *plan);
+
+/* Parts of request_make(): a zeroed array that the request owns; token lists of at most `longest`
+ * ids a row, with random ones of the `count` values unless NULL; random programs (programs.h) with
+ * all their parameters. */
+void *request_allocate(request *generated, size_t count, size_t size);
+gumbel_token_lists request_make_lists(request *generated, uint32_t longest, const float *values,
+                                      size_t count, uint64_t *random);
+void request_make_programs(request *generated, uint64_t *random);
+
+/* Rows of programs from row `first` on, for request_rows(). */
+void request_skip_programs(gumbel_programs *programs, int64_t first);
 
 /* The logit of token i of `vocab`, in rows that defeat the initial guesses of truncation; `shape`
  * is in [0, REQUEST_SHAPES). */

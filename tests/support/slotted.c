@@ -61,6 +61,24 @@ static void spread_history(slotted *generated, int wide)
     generated->req.transforms.history = h;
 }
 
+static void spread_programs(slotted *generated, gumbel_programs *q)
+{
+    SPREAD(q->program, 1);
+    SPREAD(q->min_keep, 1);
+    SPREAD(q->temperature_range, 1);
+    SPREAD(q->temperature_exponent, 1);
+    SPREAD(q->typical_p, 1);
+    SPREAD(q->top_n_sigma, 1);
+    SPREAD(q->epsilon, 1);
+    SPREAD(q->eta, 1);
+    SPREAD(q->top_a, 1);
+    SPREAD(q->surprise, 1);
+    SPREAD(q->xtc_probability, 1);
+    SPREAD(q->xtc_threshold, 1);
+    SPREAD(q->smoothing_factor, 1);
+    SPREAD(q->smoothing_curve, 1);
+}
+
 /* Assigns a random slot to each row. */
 static void choose_slots(slotted *generated, uint64_t *random)
 {
@@ -90,6 +108,8 @@ slotted *slotted_make(const request *whole, uint64_t *random)
         SPREAD(r->truncation.min_p, 1);
         SPREAD(r->truncation.top_k, 1);
         SPREAD(r->truncation.top_p, 1);
+        if (r->truncation.programs)
+            spread_programs(generated, &r->programs);
     }
     if (r->sampling.transforms) {
         SPREAD(r->transforms.mask, (r->plan.first_token + r->plan.vocab + 31) / 32);

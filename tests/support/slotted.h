@@ -14,7 +14,7 @@ typedef struct slotted {
     request req;
     int64_t count;   /* slots */
     int32_t *of_row; /* [B] */
-    void *owned[20];
+    void *owned[40];
     int owned_count;
 } slotted;
 
