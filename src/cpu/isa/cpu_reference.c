@@ -105,11 +105,17 @@ static uint32_t find_maxima(const float *v, int64_t blocks, float *largest)
     return seen.flags;
 }
 
+/* Whether a block may have tokens: the values of a block that a program removed are not defined. */
+static int has_tokens(const cpu_span *s, int64_t block)
+{
+    return s->block_maxima[block] > -INFINITY;
+}
+
 static int64_t sum_masses(const cpu_span *s, float bound, float largest, cpu_weight *sum)
 {
     int64_t count = 0;
     for (int64_t block = 0; block < s->blocks; block += s->step)
-        for (int j = 0; j < GUMBEL_BLOCK; j++) {
+        for (int j = 0; j < GUMBEL_BLOCK && has_tokens(s, block); j++) {
             float v = s->v[block * GUMBEL_BLOCK + j];
             if (v < bound)
                 continue;
@@ -122,7 +128,7 @@ static int64_t sum_masses(const cpu_span *s, float bound, float largest, cpu_wei
 static void add_to_bins(const cpu_span *s, const cpu_histogram *h)
 {
     for (int64_t block = 0; block < s->blocks; block += s->step)
-        for (int j = 0; j < GUMBEL_BLOCK; j++) {
+        for (int j = 0; j < GUMBEL_BLOCK && has_tokens(s, block); j++) {
             float z = s->v[block * GUMBEL_BLOCK + j] * h->scale;
             if (z >= h->low && z <= h->high)
                 cpu_add_weight(&h->bins[cpu_find_bin(h, z)],
@@ -144,7 +150,7 @@ static int64_t count_above(const cpu_span *s, float scale, float bound)
 {
     int64_t count = 0;
     for (int64_t block = 0; block < s->blocks; block += s->step)
-        for (int j = 0; j < GUMBEL_BLOCK; j++)
+        for (int j = 0; j < GUMBEL_BLOCK && has_tokens(s, block); j++)
             count += s->v[block * GUMBEL_BLOCK + j] * scale > bound;
     return count;
 }
