@@ -289,5 +289,6 @@ int main(void)
         cmocka_unit_test(programs_with_usual_parameters),
         cmocka_unit_test(programs_with_extreme_parameters),
     };
-    return cmocka_run_group_tests(tests, open_one_thread, close_device);
+    const int failed = cmocka_run_group_tests(tests, open_reference, close_device);
+    return failed + cmocka_run_group_tests(tests, open_one_thread, close_device);
 }
