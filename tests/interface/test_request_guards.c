@@ -74,6 +74,28 @@ static void guard_transforms(guard_set *f, request *r)
         guard_history(f, r);
 }
 
+static void guard_programs(guard_set *f, request *r)
+{
+    gumbel_programs *q = &r->programs;
+    int64_t batch = r->plan.batch;
+    q->rules = guard_copy(f, q->rules, (size_t)q->count * GUMBEL_PROGRAM_LENGTH, 0);
+    GUARD_ROWS(q->program);
+    GUARD_ROWS(q->min_keep);
+    GUARD_ROWS(q->temperature_range);
+    GUARD_ROWS(q->temperature_exponent);
+    GUARD_ROWS(q->typical_p);
+    GUARD_ROWS(q->top_n_sigma);
+    GUARD_ROWS(q->epsilon);
+    GUARD_ROWS(q->eta);
+    GUARD_ROWS(q->top_a);
+    GUARD_ROWS(q->surprise);
+    GUARD_ROWS(q->xtc_probability);
+    GUARD_ROWS(q->xtc_threshold);
+    GUARD_ROWS(q->smoothing_factor);
+    GUARD_ROWS(q->smoothing_curve);
+    q->xtc_keep = guard_lists(f, q->xtc_keep, batch);
+}
+
 /* Copies every input of `whole` between guard pages. */
 static void guard_request(guard_set *f, const request *whole, request *r)
 {
@@ -97,6 +119,8 @@ static void guard_request(guard_set *f, const request *whole, request *r)
     GUARD_ROWS(t->min_p);
     GUARD_ROWS(t->top_k);
     GUARD_ROWS(t->top_p);
+    if (t->programs)
+        guard_programs(f, r);
 }
 
 static outcome guard_outcome(guard_set *f, const request *req)
@@ -243,6 +267,16 @@ static void requests_from_heads_stay_within_buffers(void **state)
     }
 }
 
+static void programs_stay_within_buffers(void **state)
+{
+    for (int i = 0; i < 120; i++) {
+        request_plan plan = request_plan_at_random(50000 + i, i % 4 == 0);
+        plan.truncation = 1;
+        plan.programs = 1 + i % GUMBEL_PROGRAMS_MAX;
+        check_plan(*state, &plan);
+    }
+}
+
 /* ------------------------------------------------------------------------- wrong sizes ---- */
 
 static void assert_refused(gumbel_device *device, const request *req, outcome *drawn,
@@ -363,6 +397,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_from_logits_stay_within_buffers),
         cmocka_unit_test(requests_from_heads_stay_within_buffers),
+        cmocka_unit_test(programs_stay_within_buffers),
         cmocka_unit_test(wrong_workspaces_touch_no_output),
         cmocka_unit_test(workspace_sizes_meet_the_header_limit),
         cmocka_unit_test(older_structs_use_defaults),

@@ -21,7 +21,7 @@ void free_guarded_buffer(guarded_buffer *g);
 
 /* Guarded buffers that are freed together. */
 typedef struct guard_set {
-    guarded_buffer all[40];
+    guarded_buffer all[64];
     int count, at_front;
 } guard_set;
 
