@@ -44,8 +44,8 @@
  *
  * XTC (exclude top choices). Let x be the smallest v with p >= xtc_threshold. If two or more tokens
  * have such p, those with v > x are removed with probability P = xtc_probability, all or none. The
- * draw needs no coin: ln((1 - P) / (1 + P M / (1 - M))), M being their probability at the end of the
- * program, is added to z of these tokens. Tokens then have the probabilities that they have on
+ * draw needs no coin: ln((1 - P) / (1 + P M / (1 - M))), M being their probability at the end of
+ * the program, is added to z of these tokens. Tokens then have the probabilities that they have on
  * average over the coin, and log-probabilities are of these. XTC is the last rule, or only
  * TEMPERATURE follows. A row in which a token of xtc_keep would be removed skips the rule.
  *

@@ -54,8 +54,8 @@ void cpu_set_exclusion(cpu_program_row *row, float from, int exact);
 
 int cpu_is_excluded(const cpu_program_row *row, int64_t token);
 
-/* Number and mass of the excluded tokens, relative to the largest value, and of the others, relative
- * to `excluded_from`, which is their largest value. */
+/* Number and mass of the excluded tokens, relative to the largest value, and of the others,
+ * relative to `excluded_from`, which is their largest value. */
 typedef struct cpu_exclusion {
     int64_t excluded_count, remaining_count;
     gumbel_wide excluded, remaining;
