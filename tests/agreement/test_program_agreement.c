@@ -11,6 +11,7 @@
 #include "statistics.h"
 
 #include <gumbel/drafts.h>
+#include <gumbel/screen.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -136,6 +137,42 @@ static void programs_from_hidden_states(void **state)
     for (int i = 0; i < scale_count(80); i++) {
         const request_plan plan = plan_programs(i, 1);
         check_plan(*state, &plan, &random);
+    }
+}
+
+/* A screen changes no bit, whether an order draws the programs or they are walked. */
+static void programs_with_a_screen(void **state)
+{
+    for (int i = 0; i < scale_count(24); i++) {
+        request_plan plan = plan_programs(300 + i, 1);
+        plan.vocab = 400;
+        plan.vocab_size = plan.given_noise = 0;
+        plan.programs = 1;
+        request *req = request_make(&plan, *state);
+        gumbel_screen screen = {NULL, 0, 0};
+        size_t bytes;
+        if (i % 2) {
+            static const uint8_t by_order[GUMBEL_PROGRAM_LENGTH] = {GUMBEL_PROGRAM_TEMPERATURE,
+                                                                    GUMBEL_PROGRAM_TOP_K};
+            req->programs = (gumbel_programs){
+                .struct_size = sizeof req->programs, .rules = by_order, .count = 1};
+            req->truncation.min_p = req->truncation.top_p = (gumbel_row_f32){NULL, 0};
+        }
+        assert_int_equal(gumbel_screen_size(*state, &req->head.weight, &bytes, NULL), GUMBEL_OK);
+        screen.bytes = bytes;
+        screen.data = poisoned_workspace(bytes);
+        assert_int_equal(
+            gumbel_screen_prepare(*state, NULL, &req->head.weight, NULL, &screen, NULL), GUMBEL_OK);
+        outcome *without = outcome_make(plan.batch, plan.samples),
+                *with = outcome_make(plan.batch, plan.samples);
+        assert_int_equal(request_draw_fused(*state, req, without), GUMBEL_OK);
+        req->head.screen = screen;
+        assert_int_equal(request_draw_fused(*state, req, with), GUMBEL_OK);
+        assert_true(outcome_same(without, 0, with, OUTCOME_ALL, request_describe(&plan)));
+        outcome_free(without);
+        outcome_free(with);
+        free(screen.data);
+        request_free(req);
     }
 }
 
@@ -269,7 +306,7 @@ static void drafts_are_verified_by_plain_draws(void **state)
         check_chains(*state, i);
 }
 
-/* ----------------------------------------------------------------------------- equal orders ---- */
+/* -------------------------------------------------------------------------- equal orders ---- */
 
 static const struct {
     gumbel_order order;
@@ -361,6 +398,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(programs_from_logits),
         cmocka_unit_test(programs_from_hidden_states),
+        cmocka_unit_test(programs_with_a_screen),
         cmocka_unit_test(large_batches),
         cmocka_unit_test(given_tokens),
         cmocka_unit_test(drafts_are_verified_by_plain_draws),

@@ -163,7 +163,7 @@ static void assert_refused(gumbel_device *device, call *c, const char *field)
     free_call(c);
 }
 
-/* Makes one change of a valid call, named by its statements, and fails unless the field is named. */
+/* Makes one change of a valid call, given by statements, and fails unless the field is named. */
 #define REFUSE(field, ...)                                                                         \
     do {                                                                                           \
         call *c = make_valid_call();                                                               \

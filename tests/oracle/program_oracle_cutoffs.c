@@ -140,15 +140,15 @@ static int compare_levels(const void *a, const void *b)
     return x->distance < y->distance ? -1 : x->distance > y->distance;
 }
 
-/* 1 if a level surely stays, 0 if it surely goes, else -1. The weights of the levels that are surely
- * or perhaps closer are `low` and `high`. */
+/* 1 if a level surely stays, 0 if it surely goes, else -1. The weights of the levels that are
+ * surely or perhaps closer are `low` and `high`. */
 static int compare_weight(double low, double high, double needed, double margin)
 {
     return high < needed - margin ? 1 : low >= needed + margin ? 0 : -1;
 }
 
-static int judge_level(const oracle_program *p, const typical_level *levels, int64_t count,
-                       int64_t at, const oracle_sums *s)
+static int compare_level(const oracle_program *p, const typical_level *levels, int64_t count,
+                         int64_t at, const oracle_sums *s)
 {
     double low = 0, high = 0, fewest = 0, most = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -182,9 +182,9 @@ void oracle_keep_typical(const oracle_program *p, oracle_tokens *t, oracle_path 
         levels[count].mass *= (double)(levels[count].end - i);
     }
     qsort(levels, (size_t)count, sizeof *levels, compare_levels);
-    /* Levels far above the mass need no exact judgement: mass and number of closer ones only grow. */
+    /* The mass and number of closer levels only grow, so that levels after four that go do too. */
     for (int64_t at = 0, gone = 0; at < count; at++) {
-        int stays = gone > 3 ? 0 : judge_level(p, levels, count, at, &s);
+        int stays = gone > 3 ? 0 : compare_level(p, levels, count, at, &s);
         gone = stays == 0 ? gone + 1 : 0;
         if (stays < 0)
             stays = oracle_choose_result(path, 2);

@@ -8,7 +8,7 @@
  * - llama.cpp tests XTC with P = 0.99 and a seed whose coin removes the tokens; P = 1 here.
  * - top_p = 0 of llama.cpp is 2^-149 here, and a min_p above 1 is an error.
  * - A temperature of 0 is greedy: the draw is tested in place of the probabilities.
- * - min_tokens_to_keep of transformers' top_k is a larger k here, as min_keep does not change TOP_K.
+ * - min_tokens_to_keep of transformers' top_k is a larger k here: min_keep does not change TOP_K.
  * - A token of probability 0 never remains here; llama.cpp counts it.
  */
 #include "fixtures.h"
@@ -253,8 +253,8 @@ static void top_k_of_ramps(void **state)
     }
 }
 
-/* test-sampling.cpp, test_temp and test_temp_ext: T = 1 with a range of 0 changes nothing, and T = 0
- * draws the most likely token. */
+/* test-sampling.cpp, test_temp and test_temp_ext: T = 1 with a range of 0 changes nothing, and
+ * T = 0 draws the most likely token. */
 static void temperatures_of_llama(void **state)
 {
     static const uint8_t rules[] = {T};

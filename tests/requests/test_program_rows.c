@@ -191,8 +191,8 @@ static void temperatures_of_uniform_rows(void **state)
     }
 }
 
-/* Rows that no rule may empty: the largest value stays, except under TYPICAL_P and XTC, equal values
- * go together, and no z is NaN. */
+/* Rows that no rule may empty: the largest value stays, except under TYPICAL_P and XTC, equal
+ * values go together, and no z is NaN. */
 static void hostile_rows(void **state)
 {
     enum { V = 300 };

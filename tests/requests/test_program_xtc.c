@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * XTC needs no coin: tokens drawn with it have the distribution that a coin of probability P gives,
- * by chi-squared, with rules before and a temperature after. The distribution is computed in double:
- * P times that without the top choices, and 1 - P times that with them. The test detects a P wrong
- * by 5%, a missing normalisation, and a threshold that excludes one token more or less.
+ * by chi-squared, with rules before and a temperature after. The distribution is computed in
+ * double: P times that without the top choices, and 1 - P times that with them. The test detects a
+ * P wrong by 5%, a missing normalisation, and one excluded token more or less.
  */
 #include "fixtures.h"
 #include "program_row.h"
@@ -62,7 +62,7 @@ static void normalise(const double *z, unsigned kept, double *p)
         p[i] /= sum;
 }
 
-/* The tokens that min_p keeps, and those of them that XTC excludes if the coin says so. */
+/* The tokens that min_p keeps, and those of them that XTC may exclude. */
 static unsigned find_top_choices(const xtc_case *c, const double *z, unsigned *kept)
 {
     double p[V], top = -1e30, least = 1e30;
@@ -100,7 +100,8 @@ static void find_distribution(const xtc_case *c, double coin, unsigned kept, uns
         p[i] = coin * without[i] + (1 - coin) * with[i];
 }
 
-/* 1 - P times the weights of the excluded tokens, normalised: what a constant ln(1 - P) would do. */
+/* 1 - P times the weights of the excluded tokens, normalised: the result of a constant ln(1 - P).
+ */
 static void find_naive_distribution(const xtc_case *c, unsigned kept, unsigned excluded, double *p)
 {
     double sum = 0;

@@ -177,7 +177,7 @@ static void check_outputs(const request *req, const outcome *drawn, const float 
 
 /* -------------------------------------------------------------------------------- plans ---- */
 
-/* What a request is compared by: y, z, softmax and noise, [B, V] and [B, S, V]. */
+/* Rows that a request is compared with: y, z, softmax [B, V] and noise [B, S, V]. */
 typedef struct request_rows_of {
     float *y, *z, *probabilities, *noise;
 } request_rows_of;
