@@ -13,6 +13,7 @@
 #include <gumbel/drafts.h>
 #include <gumbel/screen.h>
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -308,24 +309,6 @@ static void drafts_are_verified_by_plain_draws(void **state)
 
 /* -------------------------------------------------------------------------- equal orders ---- */
 
-static const struct {
-    gumbel_order order;
-    uint8_t rules[GUMBEL_PROGRAM_LENGTH];
-} sequences[] = {
-    {GUMBEL_ORDER_MIN_P_TOP_K_TOP_P,
-     {GUMBEL_PROGRAM_TEMPERATURE, GUMBEL_PROGRAM_MIN_P, GUMBEL_PROGRAM_TOP_K,
-      GUMBEL_PROGRAM_TOP_P}},
-    {GUMBEL_ORDER_BEFORE_TEMPERATURE,
-     {GUMBEL_PROGRAM_MIN_P, GUMBEL_PROGRAM_TOP_K, GUMBEL_PROGRAM_TOP_P,
-      GUMBEL_PROGRAM_TEMPERATURE}},
-    {GUMBEL_ORDER_TOP_K_TOP_P_MIN_P,
-     {GUMBEL_PROGRAM_TEMPERATURE, GUMBEL_PROGRAM_TOP_K, GUMBEL_PROGRAM_TOP_P,
-      GUMBEL_PROGRAM_MIN_P}},
-    {GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE,
-     {GUMBEL_PROGRAM_TOP_K, GUMBEL_PROGRAM_TOP_P, GUMBEL_PROGRAM_MIN_P,
-      GUMBEL_PROGRAM_TEMPERATURE}},
-};
-
 /* Whether a call walks its programs; otherwise an order draws them. The explanation lists what the
  * call requires. */
 static int walks_programs(gumbel_device *device, const request *req, const gumbel_output *output)
@@ -348,37 +331,44 @@ static outcome *draw_rows(gumbel_device *device, const request *req, int wide)
     return drawn;
 }
 
-static void check_order(gumbel_device *device, int index, int sequence)
+static void compare_processed(gumbel_device *device, const request *req, const float *expected)
 {
+    const int64_t size = req->plan.batch * req->plan.vocab;
+    float *z = make_zeroed((size_t)size, sizeof *z);
+    assert_int_equal(request_process(device, &req->logits, &req->sampling, z), GUMBEL_OK);
+    for (int64_t i = 0; i < size; i++)
+        assert_true(z[i] == expected[i] || (isnan(z[i]) && isnan(expected[i])));
+    free(z);
+}
+
+/* Compares a program with its order: drawn by the order; walked because of min_keep, of an index
+ * for each row, and of ranks. */
+static void check_order(gumbel_device *device, int index, gumbel_order order)
+{
+    enum { BY_ORDER, MIN_KEEP, INDEX, RANKS, VARIANTS };
     static const int32_t one = 1, zero = 0;
     request_plan plan = request_plan_at_random(40000 + index, 0);
     plan.truncation = 1;
-    plan.order = sequences[sequence].order;
+    plan.order = order;
     request *req = request_make(&plan, device);
-    gumbel_programs *q = &req->programs;
     outcome *narrow = draw_rows(device, req, 0), *wide = draw_rows(device, req, 1);
-    float *z = make_zeroed((size_t)(plan.batch * plan.vocab), sizeof *z), *own = NULL;
+    float *z = make_zeroed((size_t)(plan.batch * plan.vocab), sizeof *z);
     assert_int_equal(request_process(device, &req->logits, &req->sampling, z), GUMBEL_OK);
-    *q =
-        (gumbel_programs){.struct_size = sizeof *q, .rules = sequences[sequence].rules, .count = 1};
-    for (int variant = 0; variant < 4; variant++) {
-        request program = *req;
-        program.truncation.programs = q;
-        program.truncation.order = (gumbel_order)(index % REQUEST_ORDERS); /* not read */
-        program.sampling.truncation = &program.truncation;
-        q->min_keep = (gumbel_row_i32){variant == 1 ? &one : NULL, variant == 1 ? GUMBEL_SAME : 0};
-        q->program = (gumbel_row_i32){variant == 2 ? &zero : NULL, variant == 2 ? GUMBEL_SAME : 0};
-        outcome *found = draw_rows(device, &program, variant == 3);
-        const outcome *expected = variant == 3 ? wide : narrow;
-        assert_int_equal(walks_programs(device, &program, &found->output), variant > 0);
+    const int has_program = request_set_order_program(req);
+    req->truncation.order = (gumbel_order)(index % REQUEST_ORDERS); /* not read */
+    for (int variant = 0; variant < VARIANTS && has_program; variant++) {
+        req->programs.min_keep = (gumbel_row_i32){NULL, 0};
+        req->programs.program = (gumbel_row_i32){NULL, 0};
+        if (variant == MIN_KEEP)
+            req->programs.min_keep = (gumbel_row_i32){&one, GUMBEL_SAME};
+        if (variant == INDEX)
+            req->programs.program = (gumbel_row_i32){&zero, GUMBEL_SAME};
+        outcome *found = draw_rows(device, req, variant == RANKS);
+        const outcome *expected = variant == RANKS ? wide : narrow;
+        assert_int_equal(walks_programs(device, req, &found->output), variant != BY_ORDER);
         if (!outcome_same(expected, 0, found, OUTCOME_ALL, request_describe(&plan)))
-            fail_msg("sequence %d, variant %d differs from the order", sequence, variant);
-        own = make_zeroed((size_t)(plan.batch * plan.vocab), sizeof *own);
-        assert_int_equal(request_process(device, &program.logits, &program.sampling, own),
-                         GUMBEL_OK);
-        for (int64_t i = 0; i < plan.batch * plan.vocab; i++)
-            assert_true(own[i] == z[i] || (own[i] != own[i] && z[i] != z[i]));
-        free(own);
+            fail_msg("variant %d differs from the order", variant);
+        compare_processed(device, req, z);
         outcome_free(found);
     }
     free(z);
@@ -389,8 +379,8 @@ static void check_order(gumbel_device *device, int index, int sequence)
 
 static void programs_equal_orders(void **state)
 {
-    for (int i = 0; i < scale_count(240); i++)
-        check_order(*state, i, i % 4);
+    for (int i = 0; i < scale_count(360); i++)
+        check_order(*state, i, (gumbel_order)(i % REQUEST_ORDERS));
 }
 
 int main(void)

@@ -8,7 +8,7 @@
  *   Other changes of values add the rounding of each of their float32 operations to its bound.
  * - exp(v - m): u (4 + |v - m|) of the value, the bounds of v and m, and 2^-61; logarithms: 2 u
  *   max(1, |ln|). The entropy sums m - v in units of 2^-16, and sigma v in units of 2^-16, limited
- *   to 2^15 (docs/maths.md): 2^-17 more each.
+ *   to 2^15 (programs.h): 2^-17 more each.
  * - A token within such bounds of a threshold is borderline: float32 may keep it or remove it.
  *
  * Tokens of equal value stay or go together, so a rule with borderline tokens has as many results

@@ -244,6 +244,24 @@ static void masked_by_the_lowest_float(void **state)
         }
 }
 
+/* The distance of two finite values is infinite. */
+static void distances_beyond_float32(void **state)
+{
+    static const float all[] = {3e38f, -FLT_MAX, 2.9e38f, 3e38f}, curves[] = {1, 2, 3};
+    for (int rule = 1; rule <= RULES; rule++)
+        for (int c = 0; c < 3; c++) {
+            program_row row;
+            float z[4];
+            set_rule_row(&row, all, 4, rule);
+            row.programs.smoothing_curve = same_f32(&curves[c]);
+            process_row(*state, &row, z);
+            assert_true(z[0] == 3e38f && z[3] == 3e38f);
+            assert_false(isnan(z[1]) || isnan(z[2]));
+            if (rule == GUMBEL_PROGRAM_SMOOTHING)
+                assert_true(z[1] == -INFINITY && z[2] == -INFINITY);
+        }
+}
+
 /* Faulty rows have their status, and the rows beside them the bits that they have alone. */
 static void faulty_rows(void **state)
 {
@@ -361,6 +379,7 @@ int main(void)
         cmocka_unit_test(temperatures_of_uniform_rows),
         cmocka_unit_test(hostile_rows),
         cmocka_unit_test(masked_by_the_lowest_float),
+        cmocka_unit_test(distances_beyond_float32),
         cmocka_unit_test(faulty_rows),
         cmocka_unit_test(min_keep_above_the_vocabulary),
         cmocka_unit_test(extreme_thresholds),

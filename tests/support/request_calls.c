@@ -70,12 +70,15 @@ const char *request_describe(const request_plan *plan)
     static char text[320];
     snprintf(text, sizeof text,
              "B %" PRId64 " V %" PRId64 " D %" PRId64 " S %d n %d %s first %" PRId64
-             " vocab %" PRId64 " scale %g cap %g %s ties %s of %s%s%s%s%s kind %d seed %" PRIu64,
+             " vocab %" PRId64 " scale %g cap %g %s ties %s of %s%s%s%s%s%s kind %d seed %" PRIu64,
              plan->batch, plan->vocab, plan->hidden_size, (int)plan->samples, (int)plan->num_top,
              dtype_name(plan->dtype ? plan->dtype : GUMBEL_FLOAT32), plan->first_token,
              plan->vocab_size, (double)plan->scale, (double)plan->soft_cap, orders[plan->order],
              plan->ties ? "exact" : "all", plan->logprobs_of ? "raw" : "processed",
              plan->transforms ? " transforms" : "", plan->truncation ? " truncation" : "",
+             plan->programs     ? " programs"
+             : plan->by_program ? " by program"
+                                : "",
              plan->history ? " history" : "", plan->given_noise ? " noise" : "", plan->kind,
              plan->seed);
     return text;

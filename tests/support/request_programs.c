@@ -123,6 +123,29 @@ void request_make_programs(request *generated, uint64_t *random)
     generated->truncation.programs = q;
 }
 
+int request_set_order_program(request *req)
+{
+    enum {
+        T = GUMBEL_PROGRAM_TEMPERATURE,
+        MIN_P = GUMBEL_PROGRAM_MIN_P,
+        TOP_K = GUMBEL_PROGRAM_TOP_K,
+        TOP_P = GUMBEL_PROGRAM_TOP_P,
+    };
+    static const uint8_t rules[REQUEST_ORDERS][GUMBEL_PROGRAM_LENGTH] = {
+        [GUMBEL_ORDER_MIN_P_TOP_K_TOP_P] = {T, MIN_P, TOP_K, TOP_P},
+        [GUMBEL_ORDER_BEFORE_TEMPERATURE] = {MIN_P, TOP_K, TOP_P, T},
+        [GUMBEL_ORDER_TOP_K_TOP_P_MIN_P] = {T, TOP_K, TOP_P, MIN_P},
+        [GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE] = {TOP_K, TOP_P, MIN_P, T},
+    };
+    const uint8_t *own = rules[req->plan.order];
+    if (own[0] == GUMBEL_PROGRAM_END)
+        return 0;
+    req->programs =
+        (gumbel_programs){.struct_size = sizeof req->programs, .rules = own, .count = 1};
+    req->truncation.programs = &req->programs;
+    return 1;
+}
+
 void request_skip_programs(gumbel_programs *q, int64_t first)
 {
     gumbel_row_f32 *floats[] = {&q->temperature_range,

@@ -251,6 +251,8 @@ static void make_truncation(request *generated, uint64_t *random)
     generated->sampling.truncation = t;
     if (generated->plan.programs)
         request_make_programs(generated, random);
+    if (generated->plan.by_program)
+        request_set_order_program(generated);
     if (generated->plan.usual) {
         make_usual_truncation(generated, random);
         return;

@@ -53,6 +53,7 @@ typedef struct request_plan {
     int cuts;                   /* with `usual`: the rules of truncation */
     float top_p;                /* with `usual`: top_p of every row; 0: any */
     int programs;               /* number of random programs, which replace `order`; 0: none */
+    int by_program;             /* the order is given as a program, if one lists its rules */
     int kind;                   /* 1 + the row_kind of every row; 0: mixed; D = 0 only */
     uint64_t seed;
 } request_plan;
@@ -99,6 +100,10 @@ void *request_allocate(request *generated, size_t count, size_t size);
 gumbel_token_lists request_make_lists(request *generated, uint32_t longest, const float *values,
                                       size_t count, uint64_t *random);
 void request_make_programs(request *generated, uint64_t *random);
+
+/* Replaces the order of a request by a program that lists its rules, which draws the same bits.
+ * Returns 0 if there is none. */
+int request_set_order_program(request *req);
 
 /* Rows of programs from row `first` on, for request_rows(). */
 void request_skip_programs(gumbel_programs *programs, int64_t first);
