@@ -251,6 +251,9 @@ static void remove_unsupported(soak_plan *plan, uint64_t *random)
         req->logprobs_of = GUMBEL_PROCESSED;
     if (req->hidden_size == 0)
         plan->hidden_gap = 0;
+    /* GPUs draw the programs that equal an order. */
+    req->by_program =
+        req->truncation && !req->num_top && !(plan->outputs & SOAK_RANKS) && one_in(4, random);
     if (req->samples == 1 && req->first_token == 0 && !req->vocab_size && !plan->prepare_noise &&
         req->batch > 1 && one_in(6, random)) {
         plan->nodes = 2 + (int)random_below(random, req->batch < 9 ? req->batch - 1 : 8);
