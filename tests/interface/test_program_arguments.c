@@ -201,6 +201,8 @@ static void invalid_rules(void **state)
     REFUSE("programs.rules[0]", c->rules[0][1] = GUMBEL_PROGRAM_END);
     REFUSE("programs.rules[1]", c->rules[1][0] = GUMBEL_PROGRAM_END);
     REFUSE("programs.rules[1]", c->rules[1][0] = GUMBEL_PROGRAM_P_LESS);
+    REFUSE("programs.rules[0][3]", c->rules[0][3] = GUMBEL_PROGRAM_MIN_P;
+           c->programs.temperature_range = ((gumbel_row_f32){NULL, 0}));
     /* TEMPERATURE after XTC is valid without a range alone. */
     REFUSE("programs.rules[1][1]", c->rules[1][0] = XTC; c->rules[1][1] = T);
     call *valid = make_valid_call();

@@ -83,7 +83,6 @@ static void read_tokens(const float *y, int64_t count, oracle_tokens *t)
             t->list[t->count++] = (oracle_token){.id = i, .v = (double)y[i], .level = i};
     }
     if (t->status == GUMBEL_ROW_OK) {
-        qsort(t->list, (size_t)t->count, sizeof *t->list, oracle_compare_tokens);
         oracle_settle_tokens(t);
     }
 }

@@ -2,12 +2,15 @@
 #include "program_oracle_parts.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 int oracle_compare_tokens(const void *a, const void *b)
 {
     const oracle_token *x = a, *y = b;
     if (x->v != y->v)
         return x->v > y->v ? -1 : 1;
+    if (x->level != y->level && (x->bound > 0 || y->bound > 0))
+        return x->level < y->level ? -1 : 1; /* not known to be equal */
     return x->id < y->id ? -1 : 1;
 }
 
@@ -15,6 +18,7 @@ int oracle_compare_tokens(const void *a, const void *b)
  * one level. */
 void oracle_settle_tokens(oracle_tokens *t)
 {
+    qsort(t->list, (size_t)t->count, sizeof *t->list, oracle_compare_tokens);
     while (t->count > 0 && t->list[t->count - 1].v == -INFINITY)
         t->count--;
     if (t->count == 0)

@@ -50,7 +50,9 @@ void oracle_scale_values(const oracle_program *p, oracle_tokens *t, oracle_path 
     if (error > 0.01 * temperature)
         path->undecided = 1;
     const double relative = error == 0 ? 0 : 1.1 * error / temperature + 2 * ORACLE_U;
-    double last_of_excluded = INFINITY;
+    int64_t x = 0; /* the token of XTC's x, if it excludes any */
+    while (x < t->count && t->list[x].excluded)
+        x++;
     for (int64_t i = 0; i < t->count; i++) {
         oracle_token *at = &t->list[i];
         const double product = at->v * factor;
@@ -61,11 +63,10 @@ void oracle_scale_values(const oracle_program *p, oracle_tokens *t, oracle_path 
             at->bound = at->bound * factor * (1 + relative) +
                         fabs(product) * (relative + ORACLE_U) + 0x1p-149;
         }
-        if (at->excluded)
-            last_of_excluded = at->v;
-        else if (at->v >= last_of_excluded && !p->exact)
-            path->undecided = 1; /* equal only after rounding */
     }
+    for (int64_t i = 0; i < x && x < t->count; i++)
+        if (t->list[i].v == t->list[x].v && t->list[i].level != t->list[x].level)
+            path->undecided = 1; /* equal only after rounding */
     oracle_settle_tokens(t);
 }
 

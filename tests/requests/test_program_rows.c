@@ -343,6 +343,20 @@ static void extreme_thresholds(void **state)
     CASE(SMOOTHING, programs.smoothing_factor, huge, 0x03); /* -FLT_MAX, and lower */
     CASE(SMOOTHING, programs.smoothing_factor, tiny, 0x3f);
 #undef CASE
+    /* A probability of 0.5 reaches a threshold of 0.5. */
+    static const float equal[2] = {1, 1}, half = 0.5f;
+    set_rule_row(&row, equal, 2, GUMBEL_PROGRAM_XTC);
+    row.programs.xtc_threshold = same_f32(&half);
+    row.truncation.ties = GUMBEL_TIES_EXACT;
+    assert_kept(*state, &row, 0x2);
+    /* SMOOTHING does not bring removed tokens back. */
+    static const float removed[3] = {1, -INFINITY, 0}, curves[] = {1, 2, 3};
+    for (int c = 0; c < 3; c++) {
+        set_rule_row(&row, removed, 3, GUMBEL_PROGRAM_SMOOTHING);
+        row.programs.smoothing_factor = same_f32(&tiny);
+        row.programs.smoothing_curve = same_f32(&curves[c]);
+        assert_kept(*state, &row, 0x5);
+    }
 }
 
 /* Bytes after the first GUMBEL_PROGRAM_END are no rules. */
