@@ -14,8 +14,8 @@ int oracle_choose_result(oracle_path *path, int64_t results);
 
 /* -------------------------------------------------------------------------------- tokens ---- */
 
-/* Sorts tokens, as rounding may make values equal; removes those of value -inf, which are last; sets
- * the row's status; joins equal exact values to one level. */
+/* Sorts tokens, as rounding may make values equal; removes those of value -inf, which are last;
+ * sets the row's status; joins equal exact values to one level. */
 void oracle_settle_tokens(oracle_tokens *t);
 
 /* The first token of the level of token i, and the first token after the level. */

@@ -349,13 +349,51 @@ static void extreme_thresholds(void **state)
     row.programs.xtc_threshold = same_f32(&half);
     row.truncation.ties = GUMBEL_TIES_EXACT;
     assert_kept(*state, &row, 0x2);
-    /* SMOOTHING does not bring removed tokens back. */
+    /* Removed tokens stay removed under SMOOTHING. */
     static const float removed[3] = {1, -INFINITY, 0}, curves[] = {1, 2, 3};
     for (int c = 0; c < 3; c++) {
         set_rule_row(&row, removed, 3, GUMBEL_PROGRAM_SMOOTHING);
         row.programs.smoothing_factor = same_f32(&tiny);
         row.programs.smoothing_curve = same_f32(&curves[c]);
         assert_kept(*state, &row, 0x5);
+    }
+}
+
+/* Removed tokens are in no list and have no rank, in contrast to truncation by an order, and
+ * whatever other outputs the call has. */
+static void lists_without_removed_tokens(void **state)
+{
+    enum { LISTED = 4 };
+    static const float logits[] = {3, 1, 2, 0};
+    static const int32_t two = 2, given[] = {0, 1, 2, 3}, ids[] = {0, 2, -1, -1},
+                         ranks[] = {1, -1, 2, -1};
+    int32_t tokens[LISTED], found_ids[LISTED], found_ranks[LISTED];
+    float top_logits[LISTED], top_logprobs[LISTED];
+    program_row row;
+    size_t bytes;
+    set_rule_row(&row, logits, 4, GUMBEL_PROGRAM_TOP_K);
+    row.truncation.top_k = same_i32(&two);
+    row.sampling.num_samples = LISTED;
+    for (int kind = 0; kind < 4; kind++) {
+        gumbel_output out = {.struct_size = sizeof out, .tokens = tokens};
+        out.num_top = kind < 3 ? LISTED : 0;
+        out.top_ids = kind < 3 ? found_ids : NULL;
+        out.top_logprobs = kind == 1 ? top_logprobs : NULL;
+        out.top_logits = kind == 2 ? top_logits : NULL;
+        out.ranks = kind == 3 ? found_ranks : NULL;
+        row.sampling.given = (gumbel_row_i32){kind == 3 ? given : NULL, 0};
+        void *workspace = call_workspace(*state, NULL, &row.logits, &row.sampling, &out, &bytes);
+        assert_int_equal(gumbel_sample_logits(*state, NULL, &row.logits, &row.sampling, &out,
+                                              workspace, bytes, NULL),
+                         GUMBEL_OK);
+        free(workspace);
+        assert_memory_equal(kind < 3 ? found_ids : found_ranks, kind < 3 ? ids : ranks, sizeof ids);
+        if (kind == 2)
+            assert_true(top_logits[0] == 3 && top_logits[1] == 2 && top_logits[2] == -INFINITY);
+        if (kind == 1)
+            assert_true(fabs(exp((double)top_logprobs[0]) + exp((double)top_logprobs[1]) - 1) <
+                            1e-6 &&
+                        top_logprobs[2] == -INFINITY);
     }
 }
 
@@ -397,6 +435,7 @@ int main(void)
         cmocka_unit_test(faulty_rows),
         cmocka_unit_test(min_keep_above_the_vocabulary),
         cmocka_unit_test(extreme_thresholds),
+        cmocka_unit_test(lists_without_removed_tokens),
         cmocka_unit_test(bytes_after_the_end),
     };
     RUN_ON_EVERY_ISA(tests, failures);
