@@ -319,19 +319,32 @@ __device__ __noinline__ excluded_set find_excluded(slice_source source, float fr
     return {from, (int64_t)join_cluster(joined_key{last}).value};
 }
 
-/* Sums the excluded tokens; `weighted` is not set. */
-__device__ __noinline__ gumbel_facts sum_excluded(slice_source source, excluded_set excluded,
-                                                  float largest)
+/* Number and mass of the excluded tokens, relative to the largest value, and of the others,
+ * relative to excluded.from, which is their largest value. */
+struct exclusion_sums {
+    gumbel_facts excluded, remaining;
+};
+
+__device__ __forceinline__ void join_masses(gumbel_facts &facts)
 {
-    gumbel_facts own = {};
-    each_value(source, excluded.from, [&](int place, float v) {
-        if (excluded.has_token((int32_t)source.begin + place, v))
-            gumbel_facts_add(&own, GUMBEL_FACT_MASS, v, largest, gumbel_exp(v - largest), 0.0f);
-    });
     const joined_facts all = join_cluster(joined_facts{
-        (uint64_t)own.count, {(uint64_t)own.mass, (uint64_t)(own.mass >> 64)}, {0, 0}});
-    own.count = (int64_t)all.count;
-    own.mass = (gumbel_wide)all.first[1] << 64 | all.first[0];
+        (uint64_t)facts.count, {(uint64_t)facts.mass, (uint64_t)(facts.mass >> 64)}, {0, 0}});
+    facts.count = (int64_t)all.count;
+    facts.mass = (gumbel_wide)all.first[1] << 64 | all.first[0];
+}
+
+__device__ __noinline__ exclusion_sums sum_exclusion(slice_source source, float bound,
+                                                     excluded_set excluded, float largest)
+{
+    exclusion_sums own = {};
+    each_value(source, bound, [&](int place, float v) {
+        const bool is_out = excluded.has_token((int32_t)source.begin + place, v);
+        const float from = is_out ? largest : excluded.from;
+        gumbel_facts_add(is_out ? &own.excluded : &own.remaining, GUMBEL_FACT_MASS, v, from,
+                         gumbel_exp(v - from), 0.0f);
+    });
+    join_masses(own.excluded);
+    join_masses(own.remaining);
     return own;
 }
 

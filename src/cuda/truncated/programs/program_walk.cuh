@@ -51,10 +51,11 @@ struct program_walk {
         const float value = gumbel_value_of_key(nth.key);
         if (!nth.reached)
             return {-FLT_MAX, GUMBEL_TIES_ALL_KEPT};
-        if (value < cutoff.bound)
+        const int64_t tied = program.min_keep - (int64_t)nth.above;
+        if (value < cutoff.bound && cutoff.tied == GUMBEL_TIES_ALL_KEPT)
             return {value, GUMBEL_TIES_ALL_KEPT};
-        if (value == cutoff.bound)
-            cutoff.tied = max(cutoff.tied, program.min_keep - (int64_t)nth.above);
+        if (value < cutoff.bound || (value == cutoff.bound && cutoff.tied < tied))
+            return {value, tied};
         return cutoff;
     }
 
@@ -150,16 +151,15 @@ struct program_walk {
     __device__ void exclude_top_choices()
     {
         const excluded_set excluded = find_excluded(source, xtc_value, program.exact);
-        const gumbel_facts facts = sum_facts(source, bound, GUMBEL_FACT_MASS, largest);
-        const gumbel_facts out = sum_excluded(source, excluded, largest);
-        const bool skips =
-            out.count == 0 || out.mass >= facts.mass || facts.count - out.count < program.min_keep;
-        if (skips || excludes_listed(q, source, excluded, b))
+        const exclusion_sums sums = sum_exclusion(source, bound, excluded, largest);
+        if (sums.excluded.count == 0 || sums.remaining.count < program.min_keep ||
+            excludes_listed(q, source, excluded, b))
             return;
         remove_and_scan(source, bound, 1.0f); /* before values fall below it */
         bound = -FLT_MAX;
         shift_excluded(source, excluded,
-                       gumbel_xtc_shift(program.xtc_probability, out.mass, facts.mass));
+                       gumbel_xtc_shift(program.xtc_probability, sums.excluded.mass,
+                                        sums.remaining.mass, largest - xtc_value));
     }
 
     __device__ void run_rule(gumbel_program_rule rule, bool last)
