@@ -12,6 +12,8 @@ _PARAMETERS = {
     "transforms.repetition": "repetition_penalty",
     "transforms.frequency": "frequency_penalty",
     "transforms.presence": "presence_penalty",
+    "truncation.programs": "order",
+    "programs.rules": "order",
     "num_top": "top_logprobs",
     "logprobs_of": "logprobs",
     "from": "other",
@@ -28,7 +30,7 @@ _DRAFT_PARAMETERS = {
 # Prefixes of fields: the structs that contain them.
 _STRUCTS = re.compile(
     r"(verified\.rows\.|(head|logits|sampling|output|options|step|verified)\.)?"
-    r"((transforms|truncation)\.)?"
+    r"((transforms|truncation|programs)\.)?"
 )
 _FIELD = re.compile(r"\b(draft|head|logits|sampling|output|options|step|verified)(\.[a-z_]+)+")
 _ROW_SLOT = re.compile(r"\bof_row\[")

@@ -30,6 +30,7 @@ from ._inputs.arrays import Array, import_array
 from ._inputs.common import Common, Request, Tokens, takes_common
 from ._inputs.fresh_seeds import derive_row_seed
 from ._inputs.numbers import read_integer, read_number
+from ._inputs.programs import PARAMETERS as PROGRAM_PARAMETERS
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -38,6 +39,11 @@ __all__ = ["AllGather", "Group"]
 
 # Over NCCL a draw with one of these parameters may require a host-assisted collective.
 _TRUNCATION = ("min_p", "top_k", "top_p")
+# Parameters of other calls that a group does not have, and the reasons.
+_EXCLUDED = {
+    **dict.fromkeys(("isa", "threads"), "it is an argument of Group()"),
+    **dict.fromkeys(PROGRAM_PARAMETERS, "ranks draw by orders of min_p, top_k and top_p only"),
+}
 
 
 def _ignore_errors(size_function: Any) -> Any:
@@ -153,7 +159,7 @@ class Group:
 
     # ------------------------------------------------------------------------------- calls ----
 
-    @takes_common("isa", "threads")
+    @takes_common(*_EXCLUDED, reasons=_EXCLUDED)
     def sample(
         self,
         hidden: Array,
@@ -173,7 +179,7 @@ class Group:
             HeadShard(hidden, scale, softcap, vocab_size, weight, bias), common
         )
 
-    @takes_common("isa", "threads")
+    @takes_common(*_EXCLUDED, reasons=_EXCLUDED)
     def sample_logits(
         self,
         logits: Array,
@@ -186,7 +192,9 @@ class Group:
         """As sample(), from this rank's columns [B, rows] of the logits."""
         return self._draw_request(LogitsShard(logits, scale, softcap, vocab_size), common)
 
-    @takes_common("isa", "threads", "given", "num_samples", "ranks", "num_best")
+    @takes_common(
+        *(*_EXCLUDED, "given", "num_samples", "ranks", "num_best"), reasons=_EXCLUDED
+    )
     def score(
         self,
         hidden: Array,
@@ -206,7 +214,9 @@ class Group:
         shard = HeadShard(hidden, scale, softcap, vocab_size, weight, bias)
         return self._score_tokens(shard, tokens, common)
 
-    @takes_common("isa", "threads", "given", "num_samples", "ranks", "num_best")
+    @takes_common(
+        *(*_EXCLUDED, "given", "num_samples", "ranks", "num_best"), reasons=_EXCLUDED
+    )
     def score_logits(
         self,
         logits: Array,
@@ -221,7 +231,8 @@ class Group:
         return self._score_tokens(LogitsShard(logits, scale, softcap, vocab_size), tokens, common)
 
     @takes_common(
-        "isa", "threads", "num_samples", "given", "top_logprobs", "ranks", "kept", "num_best"
+        *(*_EXCLUDED, "num_samples", "given", "top_logprobs", "ranks", "kept", "num_best"),
+        reasons=_EXCLUDED,
     )
     def verify(
         self,
@@ -250,7 +261,8 @@ class Group:
         return self._verify_draft(shard, draft, common)
 
     @takes_common(
-        "isa", "threads", "num_samples", "given", "top_logprobs", "ranks", "kept", "num_best"
+        *(*_EXCLUDED, "num_samples", "given", "top_logprobs", "ranks", "kept", "num_best"),
+        reasons=_EXCLUDED,
     )
     def verify_logits(
         self,
@@ -274,7 +286,7 @@ class Group:
 
     # ---------------------------------------------------------------------------- prepared ----
 
-    @takes_common("isa", "threads")
+    @takes_common(*_EXCLUDED, reasons=_EXCLUDED)
     def prepare_sample(
         self,
         hidden: Array,
@@ -294,7 +306,7 @@ class Group:
             HeadShard(hidden, scale, softcap, vocab_size, weight, bias), common
         )
 
-    @takes_common("isa", "threads")
+    @takes_common(*_EXCLUDED, reasons=_EXCLUDED)
     def prepare_sample_logits(
         self,
         logits: Array,

@@ -6,19 +6,22 @@
 ...                                          logprobs=None)
 
 Row parameters are tensors: 0-d for one value for all rows, or [B]. Their dtypes are float32; int32
-for top_k; int64 for seeds and positions and int32 for first_sample, which hold the bits of unsigned
-integers. On CUDA nothing is copied and no call waits, so operators work under
-torch.compile(fullgraph=True), in CUDA graphs and on any stream. With a seed they are pure functions
-of their arguments, except history_start(), history_update() and advance(), which write to their
-arguments. **Equal seed and position give equal tokens: advance the position by one at every step**,
-for example by advance(position) on the device. Without a seed every call draws a fresh one when it
-runs, not when it is traced: from the operating system, or, at every replay of a captured CUDA
-graph, from torch's generator of the device.
+for top_k, min_keep and program; int64 for seeds and positions and int32 for first_sample, which
+hold the bits of unsigned integers. On CUDA nothing is copied and no call waits, so operators work
+under torch.compile(fullgraph=True), in CUDA graphs and on any stream. With a seed they are pure
+functions of their arguments, except history_start(), history_update() and advance(), which write to
+their arguments. **Equal seed and position give equal tokens: advance the position by one at every
+step**, for example by advance(position) on the device. Without a seed every call draws a fresh one
+when it runs, not when it is traced: from the operating system, or, at every replay of a captured
+CUDA graph, from torch's generator of the device.
 
 Operators return a list of tensors. sample(), sample_logits(), score() and score_logits() return
 tokens, status, and the requested ones of logprobs, lse, ranks, kept, top_ids, top_logprobs,
 best_ids, best_scores, in this order. verify() and verify_logits() return tokens, emitted, accepted,
 path, last_row, position, finished, status, and logprobs if requested.
+
+`order` is a string; `orders` is a list of them, and `program` the index of each row's. verify() and
+verify_logits() lack xtc_keep and the parameters of smoothing and of a range of temperatures.
 
 Lists of tokens are passed as two or three tensors: offsets int64 [B + 1], ids int32, and values
 float32 for biases. A history is three tensors: prompt and output int32 [slots, ceil(V / 32)],
@@ -57,13 +60,20 @@ _SCREEN = 'Tensor? screen=None, str screen_format="bytes"'
 _LOGITS = "Tensor logits"
 _SCALED = "float scale=1.0, float softcap=0.0, SymInt? vocab_size=None"
 _ROWS = """Tensor? temperature=None, Tensor? top_k=None, Tensor? top_p=None, Tensor? min_p=None,
-    str order="min_p,top_k,top_p", str ties="all", Tensor? mask=None,
+    str order="min_p,top_k,top_p", str[]? orders=None, Tensor? program=None, str ties="all",
+    Tensor? typical_p=None, Tensor? top_n_sigma=None, Tensor? epsilon=None, Tensor? eta=None,
+    Tensor? top_a=None, bool p_less=False, Tensor? surprise=None, Tensor? xtc_probability=None,
+    Tensor? xtc_threshold=None, Tensor? min_keep=None, Tensor? mask=None,
     Tensor? bias_offsets=None, Tensor? bias_ids=None, Tensor? bias_values=None,
     Tensor? history_prompt=None, Tensor? history_output=None, Tensor? history_counts=None,
     Tensor? repetition_penalty=None, Tensor? frequency_penalty=None,
     Tensor? presence_penalty=None, Tensor? seed=None, Tensor? position=None,
     Tensor? first_sample=None, int domain=0, Tensor? slots=None, SymInt? num_slots=None,
     Tensor? live_rows=None"""
+# Not of verify() and verify_logits(): PyTorch supports 64 arguments.
+_MORE_RULES = """Tensor? xtc_keep_offsets=None, Tensor? xtc_keep_ids=None,
+    Tensor? smoothing_factor=None, Tensor? smoothing_curve=None, Tensor? temperature_range=None,
+    Tensor? temperature_exponent=None"""
 _OUTPUTS = """str? logprobs="processed", int top_logprobs=0, bool ranks=False, bool kept=False,
     int num_best=0"""
 _DRAFT = """Tensor tokens, *, Tensor? offsets=None, SymInt? max_nodes=None, Tensor? nodes=None,
@@ -122,6 +132,9 @@ def _read_common(arguments: dict[str, Any]) -> dict[str, Any]:
     parts = [common.pop(f"history_{part}", None) for part in ("prompt", "output", "counts")]
     if any(part is not None for part in parts):
         common["history"] = History.of_arrays(*parts)
+    if "orders" in common:
+        common["order"] = list(common.pop("orders"))
+    _combine_lists(common, "xtc_keep", "xtc_keep")
     _combine_lists(common, "bias", "logit_bias")
     _combine_lists(common, "stop", "stop")
     return common
@@ -204,8 +217,8 @@ def _run_score_logits(logits: Any, tokens: Any, **arguments: Any) -> list[torch.
     return _list_outputs(_sampling.score_logits(logits, tokens, **common))
 
 
-_SAMPLED = f"{_SCALED}, {_ROWS}, SymInt num_samples=1, {_OUTPUTS}) -> Tensor[]"
-_SCORED = f"""{_SCALED}, {_ROWS}, str? logprobs="processed", int top_logprobs=0,
+_SAMPLED = f"{_SCALED}, {_ROWS}, {_MORE_RULES}, SymInt num_samples=1, {_OUTPUTS}) -> Tensor[]"
+_SCORED = f"""{_SCALED}, {_ROWS}, {_MORE_RULES}, str? logprobs="processed", int top_logprobs=0,
     bool kept=False) -> Tensor[]"""
 
 _define_operator(
@@ -259,7 +272,7 @@ def _make_row_operator(function: Callable[..., Any]) -> Callable[..., torch.Tens
 
 for _name in ("process_logits", "softmax"):
     _define_operator(
-        f"{_name}({_LOGITS}, *, {_SCALED}, {_ROWS}) -> Tensor",
+        f"{_name}({_LOGITS}, *, {_SCALED}, {_ROWS}, {_MORE_RULES}) -> Tensor",
         _make_row_operator(getattr(_sampling, _name)),
         _fake_rows,
     )

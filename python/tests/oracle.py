@@ -155,3 +155,84 @@ def bfloat16_bits(array):
 def widen(bits):
     """bfloat16 bits (uint16) to float32, exactly."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def keep_above(v, distance, floor=1):
+    """v without values more than `distance` below the largest, and at least `floor` of them."""
+    bound = min(v.max() - distance, np.sort(v[v > -np.inf])[::-1][:floor][-1])
+    return np.where(v >= bound, v, -np.inf)
+
+
+def keep_nearest(v, distances, mass, needed, floor):
+    """v without tokens whose `distances` are larger than those up to which `mass` is `needed`."""
+    order = np.argsort(distances, kind="stable")
+    order = order[v[order] > -np.inf]
+    last = max(int((np.cumsum(mass[order]) < needed).sum()), floor - 1)
+    return np.where(distances <= distances[order[min(last, len(order) - 1)]], v, -np.inf)
+
+
+def exclude_top_choices(v, start, probability, keep_tokens, floor):
+    """XTC's average over its choice: `start` is the smallest value that it keeps."""
+    above = v > start
+    mass = np.exp(v - v.max())
+    share = mass[above].sum() / mass.sum()
+    left = (v > -np.inf).sum() - above.sum()
+    if not above.any() or left < floor or any(above[list(keep_tokens)]):
+        return v
+    with np.errstate(divide="ignore"):
+        shift = np.log((1 - probability) / (1 + probability * share / (1 - share)))
+    return np.where(above, v + shift, v)
+
+
+def run_program(y, temperature, rules, **given):
+    """The values of one row, -inf where a rule removed a token; y is edit()'s, ties all stay."""
+    off = {"min_keep": 1, "xtc_threshold": 0.1, "smoothing_curve": 1, "temperature_exponent": 1}
+    off.update(typical_p=1, top_p=1, surprise=np.inf, xtc_keep=(), p_less=True)
+    g = {name: given.get(name, off.get(name, 0)) for name in (*off, *given)}
+    v, floor, start = np.array(y, dtype=float), g["min_keep"], None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for rule in rules:
+            used = v[v > -np.inf]
+            z = np.exp(v - v.max())
+            p = z / z.sum()
+            logs = np.where(p > 0, np.log(p), 0)
+            entropy, best, value = -(p * logs).sum(), p.max(), g.get(rule, 0)
+            if rule == "temperature":
+                t, spread = temperature, g.get("temperature_range", 0)
+                if spread and len(used) > 1:
+                    low = max(0, t - spread)
+                    power = (entropy / np.log(len(used))) ** g["temperature_exponent"]
+                    t = low + (t + spread - low) * power
+                v = v / t
+                start = None if start is None else start / t
+            elif rule == "min_p" and value:
+                v = keep_above(v, -np.log(value), floor)
+            elif rule == "top_k" and value:
+                v = keep_above(v, -np.inf, min(value, len(used)))
+            elif rule == "top_p" and value < 1:
+                v = keep_nearest(v, -v, p, value, floor)
+            elif rule == "typical_p" and value < 1:
+                v = keep_nearest(v, abs(-logs - entropy), p, value, floor)
+            elif rule == "top_n_sigma" and value:
+                v = keep_above(v, value * used.std(), floor)
+            elif rule == "epsilon" and value:
+                v = keep_above(v, max(np.log(best / value), 0), floor)
+            elif rule == "eta" and value:
+                least = min(value, np.sqrt(value) * np.exp(-entropy))
+                v = keep_above(v, max(np.log(best / least), 0), floor)
+            elif rule == "top_a" and value:
+                v = keep_above(v, np.log(best / (value * best * best)), floor)
+            elif rule == "p_less":
+                v = keep_above(v, np.log(best / (p * p).sum()), floor)
+            elif rule == "surprise":
+                v = keep_above(v, max(np.log(best) + value * np.log(2), 0), floor)
+            elif rule == "smoothing" and g.get("smoothing_factor"):
+                d, curve = v - v.max(), g["smoothing_curve"]
+                bend = (curve - 1) / 2 * d**3 - (3 - curve) / 2 * d**2
+                v = np.where(v > -np.inf, v.max() + g["smoothing_factor"] * bend, v)
+            elif rule == "xtc" and g.get("xtc_probability"):
+                likely = v[p >= g["xtc_threshold"]]
+                start = likely.min() if len(likely) > 1 else None
+    if start is None:
+        return v
+    return exclude_top_choices(v, start, g["xtc_probability"], g["xtc_keep"], floor)

@@ -198,12 +198,32 @@ VALUES = {
     "masked words": masked([1, 2, 3, 4], "u4"),
 }
 
+ORDER = (
+    "temperature,min_p,top_k,top_p,typical_p,top_n_sigma,epsilon,eta,top_a,p_less,surprise,"
+    "smoothing,xtc"
+)
 DRAWS = {
     "temperature": 1.0,
     "top_k": 3,
     "top_p": 0.5,
     "min_p": 0.1,
-    "order": "joint",
+    "order": ORDER,
+    "program": None,
+    "typical_p": 0.9,
+    "top_n_sigma": 2.0,
+    "epsilon": 0.01,
+    "eta": 0.01,
+    "top_a": 0.1,
+    "p_less": True,
+    "surprise": 5.0,
+    "xtc_probability": 0.5,
+    "xtc_threshold": 0.2,
+    "xtc_keep": [1],
+    "smoothing_factor": 0.1,
+    "smoothing_curve": 2.0,
+    "temperature_range": 0.1,
+    "temperature_exponent": 2.0,
+    "min_keep": 2,
     "ties": "all",
     "mask": MASK,
     "allowed": [1, 2],
@@ -294,7 +314,10 @@ PARTNERS = {
     "num_samples": "given",
     "slots": "(num_slots|prompts|tokens)",
     "num_slots": "(slots|mask)",
-    "vocab_size": "(vocab_size|allowed)",
+    "vocab_size": "(vocab_size|allowed|xtc_keep)",
+    # A parameter whose rule is not in the order is named, and a list of orders requires `program`.
+    "order": r"(order|[a-z_]+: (the order|is not supported with the order) '[^']*'|program)",
+    "program": "(program|order)",
 }
 
 
@@ -302,8 +325,8 @@ PARTNERS = {
 NEVER_ACCEPTED = re.compile(
     "masked|true|boolean|text|byte|memoryview|time|dict|a set|long[ ,]|tall"
 )
-FLAGS = ("ranks", "kept")
-LISTS = ("allowed", "banned", "prompt_tokens", "output_tokens", "prompts", "outputs")
+FLAGS = ("ranks", "kept", "p_less")
+LISTS = ("allowed", "banned", "xtc_keep", "prompt_tokens", "output_tokens", "prompts", "outputs")
 EXCEPTIONS = {
     "true": FLAGS,
     "numpy true": FLAGS,

@@ -27,6 +27,23 @@ ERROR_UNSUPPORTED, ERROR_MEMORY, ERROR_DEVICE, ERROR_GROUP = 30, 40, 50, 60
 ORDER_MIN_P_TOP_K_TOP_P, ORDER_JOINT, ORDER_BEFORE_TEMPERATURE = 0, 1, 2
 ORDER_TOP_K_TOP_P_MIN_P, ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE, ORDER_JOINT_TEMPERATURE = 3, 4, 5
 TIES_ALL, TIES_EXACT = 0, 1
+PROGRAM_LENGTH, PROGRAMS_MAX = 16, 16
+# Values of gumbel_program_rule; 0 ends a program.
+PROGRAM_RULES = {
+    "temperature": 1,
+    "min_p": 2,
+    "top_k": 3,
+    "top_p": 4,
+    "typical_p": 5,
+    "top_n_sigma": 6,
+    "epsilon": 7,
+    "eta": 8,
+    "top_a": 9,
+    "p_less": 10,
+    "surprise": 11,
+    "xtc": 12,
+    "smoothing": 13,
+}
 PROCESSED, RAW = 0, 1
 RULE_COUPLED, RULE_REJECTION, RULE_BLOCK = 0, 1, 2
 DOMAIN_DRAFT = 1
@@ -175,6 +192,30 @@ class Transforms(Sized):
     ]
 
 
+class Programs(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("rules", c_void_p),
+        ("count", c_int32),
+        ("reserved", c_int32),
+        ("program", Rows),
+        ("min_keep", Rows),
+        ("temperature_range", Rows),
+        ("temperature_exponent", Rows),
+        ("typical_p", Rows),
+        ("top_n_sigma", Rows),
+        ("epsilon", Rows),
+        ("eta", Rows),
+        ("top_a", Rows),
+        ("surprise", Rows),
+        ("xtc_probability", Rows),
+        ("xtc_threshold", Rows),
+        ("xtc_keep", TokenLists),
+        ("smoothing_factor", Rows),
+        ("smoothing_curve", Rows),
+    ]
+
+
 class Truncation(Sized):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -183,6 +224,7 @@ class Truncation(Sized):
         ("top_p", Rows),
         ("order", c_int),
         ("ties", c_int),
+        ("programs", POINTER(Programs)),
     ]
 
 

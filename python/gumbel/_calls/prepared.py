@@ -13,6 +13,7 @@ from .._inputs.arguments import read_matrix
 from .._inputs.arrays import Array, address_of, import_array, layout_of
 from .._inputs.common import Common, Request, takes_common
 from .._inputs.fresh_seeds import count_forks, fresh_seed
+from .._inputs.programs import ROW_PARAMETERS as PROGRAM_PARAMETERS
 from .._inputs.tensors import is_tensor
 from .advance import Advance, advance_one
 from .library_call import (
@@ -37,6 +38,8 @@ ROW_PARAMETERS = (
     "top_k",
     "top_p",
     "min_p",
+    *PROGRAM_PARAMETERS,
+    "program",
     "seed",
     "position",
     "first_sample",

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .. import _abi
 from .._inputs.arrays import Array, NumpyArrays, address_of, arrays_of, layout_of
 from .._inputs.common import Common, Request, takes_common
+from .._inputs.programs import PARAMETERS as PROGRAM_PARAMETERS
 from .._inputs.tensors import is_tensor
 from .library_call import LogitsSource, call_library, read_head, read_logit_options, read_logits
 from .outputs import SampleOutput
@@ -24,7 +25,7 @@ SUMMARY: np.dtype[Any] = np.dtype(_abi.Summary)
 
 # Parameters that need the whole vocabulary, and outputs that finish() always returns.
 _WHOLE_VOCABULARY = (
-    *("top_k", "top_p", "min_p", "order", "ties", "given"),
+    *("top_k", "top_p", "min_p", "order", "ties", "given", *PROGRAM_PARAMETERS),
     *("logprobs", "top_logprobs", "ranks", "kept", "num_best"),
 )
 

@@ -25,27 +25,25 @@ from .arguments import (
 from .arrays import NumpyArrays, address_of
 from .history import History
 from .keywords import Function, take_keywords
-from .numbers import format_value, read_integer
+from .numbers import format_value, is_off, read_flag, read_integer
+from .programs import (
+    ROW_PARAMETERS,
+    Order,
+    RuleParameter,
+    check_listed,
+    check_temperature_range,
+    encode_programs,
+    list_program_parameters,
+    read_orders,
+    read_rules,
+)
 
 RowFloats = Union[float, Sequence[float], NDArray[Any], Any]
 RowIntegers = Union[int, Sequence[int], NDArray[Any], Any]
 Tokens = Union[Iterable[int], Sequence[Iterable[int]], NDArray[Any], Any]
+Orders = Union[str, Sequence[str], Sequence[Union[str, Sequence[str]]]]
 Bias = Union[Mapping[int, float], Sequence[Mapping[int, float]]]
 
-ORDERS = {
-    "min_p,top_k,top_p": _abi.ORDER_MIN_P_TOP_K_TOP_P,
-    "joint": _abi.ORDER_JOINT,
-    "before_temperature": _abi.ORDER_BEFORE_TEMPERATURE,
-    "top_k,top_p,min_p": _abi.ORDER_TOP_K_TOP_P_MIN_P,
-    "top_k,top_p,min_p,temperature": _abi.ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE,
-    "joint,temperature": _abi.ORDER_JOINT_TEMPERATURE,
-    # The orders of engines.
-    "vllm": _abi.ORDER_MIN_P_TOP_K_TOP_P,
-    "hf": _abi.ORDER_TOP_K_TOP_P_MIN_P,
-    "llama.cpp": _abi.ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE,
-    "sglang": _abi.ORDER_JOINT,
-    "mlx": _abi.ORDER_JOINT_TEMPERATURE,
-}
 TIES = {"all": _abi.TIES_ALL, "exact": _abi.TIES_EXACT}
 # Field of the C struct: (parameter, the value that turns it off).
 PENALTIES = {
@@ -65,13 +63,43 @@ class Common(TypedDict, total=False):
                  is at least top_p; 1: off.
     min_p        in [0, 1], one or [B]: keep tokens whose probability is at least min_p times that
                  of the likeliest token; 0: off.
-    order        how top_k, top_p and min_p combine. An engine's name selects its order.
-                 "min_p,top_k,top_p" ("vllm"), "top_k,top_p,min_p" ("hf"): one after the other, each
-                 on the renormalised kept set of the one before.
-                 "joint" ("sglang"): each on the whole distribution.
-                 "before_temperature": as "min_p,top_k,top_p", on the distribution at temperature 1.
-                 "top_k,top_p,min_p,temperature" ("llama.cpp") and "joint,temperature" ("mlx") also
-                 truncate the distribution at temperature 1.
+    order        the sequence of the rules, each on the renormalised kept set of the one before.
+                 A string such as "top_k,typical_p,min_p,temperature", or a list of rules, of:
+                 temperature, min_p, top_k, top_p, typical_p, top_n_sigma, epsilon, eta, top_a,
+                 p_less, surprise, xtc, smoothing. The temperature is first if it is not listed.
+                 An engine's name selects its order: "vllm", "hf" or "transformers", "llama.cpp",
+                 "exllamav3", "text-generation-webui"; and "sglang" and "mlx", whose orders are
+                 joint. "joint": top_k, top_p and min_p each on the whole distribution;
+                 "joint,temperature": also at temperature 1. "before_temperature" is
+                 "min_p,top_k,top_p,temperature". The default is "min_p,top_k,top_p", as "vllm".
+                 A parameter whose rule is not in the order is an error.
+    program      int, one or [B], with a list of orders as `order`: the index of each row's order.
+    typical_p    in (0, 1], one or [B]: keep tokens whose -ln p is closest to the entropy, up to
+                 this probability; 1: off.
+    top_n_sigma  >= 0, one or [B]: keep tokens whose logit is at most top_n_sigma standard
+                 deviations below the largest one; 0: off.
+    epsilon, eta in [0, 1), one or [B]: keep tokens of at least this probability; with `eta` of at
+                 least min(eta, sqrt(eta) * exp(-entropy)); 0: off.
+    top_a        in [0, 1], one or [B]: keep tokens whose probability is at least top_a times the
+                 square of that of the likeliest token; 0: off.
+    p_less       True: keep tokens whose probability is at least the sum of squared probabilities,
+                 where the order lists p_less.
+    surprise     in bits, >= 0, one or [B]: keep tokens with -log2 p <= surprise; inf: off.
+    xtc_probability, xtc_threshold
+                 one or [B]: with this probability, in [0, 1], remove all tokens but the least
+                 likely one of those with a probability of at least xtc_threshold, in (0, 1]; 0:
+                 off. Default threshold 0.1. Log-probabilities are those of the average over this
+                 choice.
+    xtc_keep     token ids, as lists like `banned`: a row in which one of them would be removed
+                 skips xtc.
+    smoothing_factor, smoothing_curve
+                 >= 0, and in [1, 3], one or [B]: the rule smoothing lowers logits by the square and
+                 the cube of their distance to the largest one; factor 0: off. Default curve 1.
+    temperature_range, temperature_exponent
+                 >= 0, one or [B]: the temperature is between temperature - range and
+                 temperature + range, by the entropy, divided by its largest value, to the power of
+                 the exponent; range 0: off. Default exponent 1.
+    min_keep     >= 1, one or [B]: no rule but top_k keeps fewer tokens. Default 1.
     ties         tokens as likely as the last kept token: "all" keeps them all; "exact" keeps only
                  as many as needed, lower ids first.
     mask         int32 [B, ceil(V / 32)], or one row for all: bit t & 31 of word t >> 5 allows t.
@@ -126,7 +154,23 @@ class Common(TypedDict, total=False):
     top_k: RowIntegers
     top_p: RowFloats
     min_p: RowFloats
-    order: str
+    order: Orders
+    program: RowIntegers
+    typical_p: RowFloats
+    top_n_sigma: RowFloats
+    epsilon: RowFloats
+    eta: RowFloats
+    top_a: RowFloats
+    p_less: bool
+    surprise: RowFloats
+    xtc_probability: RowFloats
+    xtc_threshold: RowFloats
+    xtc_keep: Optional[Tokens]
+    smoothing_factor: RowFloats
+    smoothing_curve: RowFloats
+    temperature_range: RowFloats
+    temperature_exponent: RowFloats
+    min_keep: RowIntegers
     ties: str
     mask: Optional[Any]
     allowed: Optional[Tokens]
@@ -161,12 +205,7 @@ _NUMBERS_FOR = {np.float32: (int, float), np.int32: (int,), np.uint32: (int,), n
 
 
 # Lists whose ids must be in the vocabulary; lists that are only counted may hold other ids.
-_VOCABULARY_LISTS = ("allowed", "banned", "logit_bias")
-
-
-def _is_off(value: Any, off: Any) -> bool:
-    """Whether a parameter is the number that turns it off."""
-    return type(value) in ((int,) if type(off) is int else (int, float)) and value == off
+_VOCABULARY_LISTS = ("allowed", "banned", "logit_bias", "xtc_keep")
 
 
 @dataclass
@@ -197,7 +236,7 @@ class Request:
         self, struct: ctypes.Structure, field: str, name: str, value: Any, off: Any, dtype: type
     ) -> bool:
         """Set a row parameter of `struct`; if the value is `off`, set nothing and return False."""
-        if _is_off(value, off):
+        if is_off(value, off):
             return False
         if type(value) in _NUMBERS_FOR[dtype] and self.arrays.name == "cpu":
             data, place = read_one_number(name, value, dtype)
@@ -240,7 +279,7 @@ def read_common(
     top_k: RowIntegers = 0,
     top_p: RowFloats = 1.0,
     min_p: RowFloats = 0.0,
-    order: str = "min_p,top_k,top_p",
+    order: Orders = "min_p,top_k,top_p",
     ties: str = "all",
     mask: Optional[Any] = None,
     allowed: Optional[Tokens] = None,
@@ -266,12 +305,14 @@ def read_common(
     ranks: bool = False,
     kept: bool = False,
     num_best: int = 0,
+    **programs: Any,
 ) -> Request:
     """The request of a call on `batch` rows of `vocab` tokens; parameters that are off stay unset.
 
     masked       number of mask rows: one for each node when drafts are verified. None: as many as
                  row parameters.
     tokens_end   size of the whole vocabulary; None: unknown.
+    programs     parameters of programs (list_program_parameters).
     """
     request = Request(arrays, batch, batch, seed=seed, tokens_end=tokens_end)
     sampling = request.sampling
@@ -294,7 +335,8 @@ def read_common(
         rows = request.places if masked is None else masked
         mask = _abi.Rows(*read_bitmask("mask", mask, rows, vocab))
     _set_transforms(request, mask, edits, counted, history, penalties)
-    _set_truncation(request, min_p, top_k, top_p, order, ties)
+    limits = {"min_p": (min_p, 0.0), "top_k": (top_k, 0), "top_p": (top_p, 1.0)}
+    _set_truncation(request, limits, order, ties, programs)
     read_choice("logprobs", logprobs, DISTRIBUTIONS)
     request.logprobs = logprobs
     request.top_logprobs = read_integer("top_logprobs", top_logprobs, 0, 128)
@@ -337,7 +379,7 @@ def _set_transforms(
     """Set the transforms of the request, if there are any."""
     offs = (off for _, off in PENALTIES.values())
     given = [mask, history, *edits.values(), *counted.values()]
-    if all(x is None for x in given) and all(map(_is_off, penalties, offs)):
+    if all(x is None for x in given) and all(map(is_off, penalties, offs)):
         return
     transforms = _abi.Transforms()
     listed = [
@@ -384,24 +426,57 @@ def _check_history(request: Request, history: History) -> int:
 
 def _set_truncation(
     request: Request,
-    min_p: RowFloats,
-    top_k: RowIntegers,
-    top_p: RowFloats,
-    order: str,
+    limits: dict[str, tuple[Any, Any]],
+    order: Orders,
     ties: str,
+    programs: dict[str, Any],
 ) -> None:
-    """Set the truncation of the request, if there is any."""
-    picked = read_choice("order", order, ORDERS), read_choice("ties", ties, TIES)
-    if _is_off(min_p, 0.0) and _is_off(top_k, 0) and _is_off(top_p, 1.0):
+    """Set the truncation of the request, if there is any; `limits` are {name: (value, off)}."""
+    named = programs.get("program") is not None  # each row names its order
+    orders = read_orders(order, named)
+    tie_rule = read_choice("ties", ties, TIES)
+    given = [name for name, (value, off) in limits.items() if not is_off(value, off)]
+    rules = read_rules(orders, programs) if programs else None
+    if not given and not rules:
         return
-    truncation = _abi.Truncation(order=picked[0], ties=picked[1])
-    used = [
-        request.set_row_parameter(truncation, "min_p", "min_p", min_p, 0.0, np.float32),
-        request.set_row_parameter(truncation, "top_k", "top_k", top_k, 0, np.int32),
-        request.set_row_parameter(truncation, "top_p", "top_p", top_p, 1.0, np.float32),
-    ]
-    if any(used):
-        request.sampling.truncation = ctypes.pointer(truncation)
+    truncation = _abi.Truncation(ties=tie_rule)
+    for name in given:
+        value, off = limits[name]
+        dtype = np.int32 if name == "top_k" else np.float32
+        request.set_row_parameter(truncation, name, name, value, off, dtype)
+    request.sampling.truncation = ctypes.pointer(truncation)
+    if not rules and not named and orders[0].value is not None:
+        truncation.order = orders[0].value
+        return
+    for name in given:
+        check_listed(orders, name, name)
+    _set_programs(request, truncation, orders, given, rules or {}, programs)
+
+
+def _set_programs(
+    request: Request,
+    truncation: _abi.Truncation,
+    orders: tuple[Order, ...],
+    limits: list[str],
+    rules: dict[str, RuleParameter],
+    values: dict[str, Any],
+) -> None:
+    """Set the programs of a truncation: orders of the rules in `limits` and `rules`."""
+    on = frozenset(kind.rule for kind in rules.values() if kind.turns_on and kind.rule)
+    if "temperature_range" in rules and "xtc" in on:
+        check_temperature_range(orders)
+    encoded = encode_programs(orders, on.union(limits))
+    structs = _abi.Programs(rules=ctypes.addressof(encoded), count=len(orders))
+    request.held.append(encoded)
+    for name, kind in rules.items():
+        if name in ROW_PARAMETERS:
+            request.set_row_parameter(structs, name, name, values[name], kind.off, kind.dtype)
+    request.set_token_lists(
+        structs, "xtc_keep", "xtc_keep", read_token_lists, values.get("xtc_keep")
+    )
+    if values.get("program") is not None:
+        request.set_row_parameter(structs, "program", "program", values["program"], None, np.int32)
+    truncation.programs = ctypes.pointer(structs)
 
 
 def read_choice(name: str, value: Any, names: Mapping[Any, int]) -> int:
@@ -409,12 +484,6 @@ def read_choice(name: str, value: Any, names: Mapping[Any, int]) -> int:
         expected = ", ".join(map(repr, names))
         raise ValueError(f"{name}: {format_value(value)} is none of {expected}")
     return names[value]
-
-
-def read_flag(name: str, value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name}: expected True or False, got {type(value).__name__}")
-    return bool(value)
 
 
 def takes_common(
@@ -427,6 +496,7 @@ def takes_common(
     common = [
         p for p in inspect.signature(read_common).parameters.values() if p.kind is p.KEYWORD_ONLY
     ]
+    common += list_program_parameters()
     common += [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
         for name, kind in (("isa", "Optional[str]"), ("threads", "Optional[int]"))

@@ -105,3 +105,14 @@ def read_number(name: str, value: Any) -> float:
     if rounded == 0 and value != 0:
         raise ValueError(f"{name}: {format_value(value)} is too small for float32")
     return rounded
+
+
+def is_off(value: Any, off: Any) -> bool:
+    """Whether a parameter is the number that turns it off."""
+    return type(value) in ((int,) if type(off) is int else (int, float)) and value == off
+
+
+def read_flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name}: expected True or False, got {type(value).__name__}")
+    return bool(value)

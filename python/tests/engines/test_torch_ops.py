@@ -47,6 +47,31 @@ def test_the_bits_of_first_sample_count(device):
     assert torch.equal(found[0], wanted)
 
 
+def test_orders_of_more_rules():
+    """On the CPU, as GPUs do not support programs."""
+    hidden, weight = make_problem("cpu")
+    rows = {
+        **row_parameters("cpu"),
+        "typical_p": torch.tensor([0.9, 0.5, 1.0, 0.7]),
+        "xtc_probability": torch.tensor(0.5),
+        "min_keep": torch.tensor([1, 3, 1, 2], dtype=torch.int32),
+    }
+    keep = {
+        "xtc_keep_offsets": torch.tensor([0, 1, 1, 1, 1]),
+        "xtc_keep_ids": torch.tensor([7], dtype=torch.int32),
+    }
+    orders = ["llama.cpp", "temperature,typical_p,min_p,top_k,top_p,xtc"]
+    program = torch.tensor([0, 1, 1, 0], dtype=torch.int32)
+    for given, wanted in (
+        ({"order": "llama.cpp"}, {"order": "llama.cpp"}),
+        ({"orders": orders, "program": program}, {"order": orders, "program": program}),
+    ):
+        assert_same_outputs(
+            ops.sample(hidden, weight, kept=True, **rows, **keep, **given),
+            gumbel.sample(hidden, weight, kept=True, **rows, **wanted, xtc_keep=[[7], [], [], []]),
+        )
+
+
 def test_unrequested_outputs_are_omitted(device):
     hidden, weight = make_problem(device)
     tokens, status = ops.sample(hidden, weight, logprobs=None, num_samples=3)
@@ -198,6 +223,8 @@ def test_graphs_and_streams():
         ({"temperature": torch.ones(2)}, "temperature: "),
         ({"num_best": 17}, "num_best: "),
         ({"order": "any"}, "order: "),
+        ({"typical_p": torch.tensor(0.5)}, "typical_p: the order 'min_p,top_k,top_p' does not"),
+        ({"xtc_keep_ids": torch.zeros(1, dtype=torch.int32)}, "xtc_keep_offsets: pass "),
     ],
 )
 def test_errors_name_the_argument(arguments, text):

@@ -28,6 +28,7 @@ STRUCTS = {
     "gumbel_token_lists": _abi.TokenLists,
     "gumbel_history": _abi.History,
     "gumbel_transforms": _abi.Transforms,
+    "gumbel_programs": _abi.Programs,
     "gumbel_truncation": _abi.Truncation,
     "gumbel_sampling": _abi.Sampling,
     "gumbel_output": _abi.Output,
@@ -56,6 +57,9 @@ CONSTANTS = {
     "GUMBEL_ORDER_JOINT_TEMPERATURE": _abi.ORDER_JOINT_TEMPERATURE,
     "GUMBEL_TIES_ALL": _abi.TIES_ALL,
     "GUMBEL_TIES_EXACT": _abi.TIES_EXACT,
+    **{f"GUMBEL_PROGRAM_{name.upper()}": value for name, value in _abi.PROGRAM_RULES.items()},
+    "GUMBEL_PROGRAM_LENGTH": _abi.PROGRAM_LENGTH,
+    "GUMBEL_PROGRAMS_MAX": _abi.PROGRAMS_MAX,
     "GUMBEL_PROCESSED": _abi.PROCESSED,
     "GUMBEL_RULE_COUPLED": _abi.RULE_COUPLED,
     "GUMBEL_RULE_REJECTION": _abi.RULE_REJECTION,
@@ -82,7 +86,7 @@ def test_structs_and_constants_are_those_of_the_header(tmp_path):
             claims.append(f"offsetof({name}, {field}) == {offset}")
     source = tmp_path / "layout.c"
     source.write_text(
-        "#include <gumbel/drafts.h>\n"
+        "#include <gumbel/drafts.h>\n#include <gumbel/programs.h>\n"
         + "".join(f'_Static_assert({claim}, "{claim}");\n' for claim in claims)
     )
     command = ["cc", "-std=c17", "-fsyntax-only", "-DGUMBEL_UNSTABLE", f"-I{INCLUDE}", str(source)]
