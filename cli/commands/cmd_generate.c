@@ -323,10 +323,10 @@ static void write_texts(const struct generate_arguments *arguments, decoder *mod
                                       arguments->bos      ? PROMPT_BOS
                                       : arguments->no_bos ? PROMPT_BARE
                                                           : PROMPT_AS_TOKENIZER);
-    struct request request =
-        request_read(&arguments->request, 1, decoder_head(model).rows, count_tokens(model));
+    struct request request;
     struct written written = {.seed = choose_seed(arguments), .prompt = &prompt};
 
+    request_read(&request, &arguments->request, 1, decoder_head(model).rows, count_tokens(model));
     check_with_model(arguments, model, &prompt);
     struct engine engine = engine_new(arguments, model, device, &written.seed);
     generate_options options = fill_options(arguments, &prompt, &request, written.seed);

@@ -218,7 +218,7 @@ static void draw_source(const struct sample_options *options, const struct sourc
     /* The weights may be a shard, but options may name any token of the whole vocabulary, whose
      * size is --vocab-size. */
     const int64_t vocab = options->vocab_size ? options->vocab_size : width;
-    struct request request = request_read(&options->request, batch, width, vocab);
+    struct request request;
     gumbel_sampling sampling = {
         .struct_size = sizeof sampling,
         .temperature = read_row_floats("--temperature", options->temperature, 0, FLT_MAX, batch),
@@ -230,6 +230,7 @@ static void draw_source(const struct sample_options *options, const struct sourc
         .domain = options->domain,
     };
 
+    request_read(&request, &options->request, batch, width, vocab);
     request_attach(&request, &sampling);
     if (ranks) {
         rank_group_sample(ranks, source, &sampling, output);
@@ -320,11 +321,11 @@ static void check_options(const struct sample_options *options)
                            "scores of one draw");
     }
     if (options->chunk &&
-        (request->top_k || request->top_p || request->min_p || request->num_top || request->raw ||
-         request->ranks || request->kept || out[RESULT_RANKS] || out[RESULT_KEPT])) {
+        (request_truncates(request) || request->num_top || request->raw || request->ranks ||
+         request->kept || out[RESULT_RANKS] || out[RESULT_KEPT])) {
         fail("--chunk",
-             "is not supported with top-k, top-p, min-p, --top-logprobs, --raw-logprobs, "
-             "ranks or kept counts, which require the whole vocabulary at once");
+             "is not supported with truncation, --top-logprobs, --raw-logprobs, ranks or kept "
+             "counts, which require the whole vocabulary at once");
     }
     if (options->group && (options->chunk || (request->common.device.device &&
                                               strcmp(request->common.device.device, "cpu") != 0))) {

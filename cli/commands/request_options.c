@@ -9,35 +9,6 @@
 #include "tensor_file.h"
 #include "token_rows.h"
 
-static void read_order(const char *field, const char *text, void *into)
-{
-    static const struct {
-        const char *name;
-        gumbel_order order;
-    } names[] = {
-        {"min_p,top_k,top_p", GUMBEL_ORDER_MIN_P_TOP_K_TOP_P},
-        {"joint", GUMBEL_ORDER_JOINT},
-        {"before_temperature", GUMBEL_ORDER_BEFORE_TEMPERATURE},
-        {"top_k,top_p,min_p", GUMBEL_ORDER_TOP_K_TOP_P_MIN_P},
-        {"top_k,top_p,min_p,temperature", GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE},
-        {"joint,temperature", GUMBEL_ORDER_JOINT_TEMPERATURE},
-        {"vllm", GUMBEL_ORDER_MIN_P_TOP_K_TOP_P},
-        {"hf", GUMBEL_ORDER_TOP_K_TOP_P_MIN_P},
-        {"llama.cpp", GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE},
-        {"sglang", GUMBEL_ORDER_JOINT},
-        {"mlx", GUMBEL_ORDER_JOINT_TEMPERATURE},
-    };
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (strcmp(text, names[i].name) == 0) {
-            *(gumbel_order *)into = names[i].order;
-            return;
-        }
-    }
-    fail(field, "'%s' is none of vllm, hf, llama.cpp, sglang, mlx, or an order that --help lists",
-         text);
-}
-
 static void read_ties(const char *field, const char *text, void *into)
 {
     if (strcmp(text, "all") != 0 && strcmp(text, "exact") != 0) {
@@ -48,8 +19,7 @@ static void read_ties(const char *field, const char *text, void *into)
 
 #define AT(member) .offset = offsetof(struct request_options, member)
 const struct argument request_arguments[] = {
-    {.help =
-         "Tokens that may be drawn. X is a number, or a .npy file with one value for each row:"},
+    {.help = "Truncation. X is a number, or a .npy file with one value for each row:"},
     {"top-k", 0, "X", "Keep the X likeliest tokens; 0 is off (default 0)", ARGUMENT_TEXT,
      AT(top_k)},
     {"top-p", 0, "X",
@@ -59,13 +29,58 @@ const struct argument request_arguments[] = {
      "Keep tokens of at least X times the largest probability; 0 is off (default 0)", ARGUMENT_TEXT,
      AT(min_p)},
     {"order", 0, "NAME",
-     "Order of these rules, as in vllm (the default), hf, llama.cpp, sglang or mlx; or "
-     "min_p,top_k,top_p, before_temperature, top_k,top_p,min_p, top_k,top_p,min_p,temperature, "
-     "joint or joint,temperature",
-     ARGUMENT_OTHER, AT(order), .read = read_order, .choices = "vllm hf llama.cpp sglang mlx"},
+     "Order of all rules, as in vllm (the default), hf, llama.cpp, exllamav3, "
+     "text-generation-webui, sglang or mlx; or min_p,top_k,top_p, before_temperature, "
+     "top_k,top_p,min_p, top_k,top_p,min_p,temperature, joint or joint,temperature",
+     ARGUMENT_OTHER, AT(order), .read = read_order,
+     .choices = "vllm hf llama.cpp exllamav3 text-generation-webui sglang mlx"},
+    {"samplers", 0, "RULE;..",
+     "Order of rules in llama.cpp's words, of temperature, min_p, top_k, top_p, typ_p, "
+     "top_n_sigma, epsilon, eta, top_a, p_less, surprise, xtc and smoothing",
+     ARGUMENT_OTHER, AT(samplers), .read = read_samplers},
     {"ties", 0, "NAME",
      "At the limit keep all tokens of equal probability, or exact: lower ids first", ARGUMENT_OTHER,
      AT(ties), .read = read_ties, .choices = "all exact"},
+    {.help = "More rules, which --order or --samplers must list. X as above:"},
+    {"typical", 0, "X",
+     "typ_p: keep tokens whose -ln p is closest to the entropy, up to this sum of probabilities, "
+     "in (0, 1]",
+     ARGUMENT_TEXT, AT(typical_p)},
+    {"top-nsigma", 0, "X",
+     "top_n_sigma: keep tokens up to X standard deviations of the logits below the largest; 0 is "
+     "off",
+     ARGUMENT_TEXT, AT(top_n_sigma)},
+    {"epsilon", 0, "X", "Keep tokens of at least the probability X; 0 is off", ARGUMENT_TEXT,
+     AT(epsilon)},
+    {"eta", 0, "X",
+     "Keep tokens of at least the probability min(X, sqrt(X) exp(-entropy)); 0 is off",
+     ARGUMENT_TEXT, AT(eta)},
+    {"top-a", 0, "X",
+     "Keep tokens of at least X times the square of the largest probability; 0 is off",
+     ARGUMENT_TEXT, AT(top_a)},
+    {"p-less", 0, NULL, "Keep tokens of at least the sum of the squares of all probabilities",
+     ARGUMENT_FLAG, AT(p_less)},
+    {"surprise", 0, "X", "Keep tokens with -log2 p up to X bits", ARGUMENT_TEXT, AT(surprise)},
+    {"xtc-probability", 0, "X",
+     "xtc: with this probability remove all tokens of at least --xtc-threshold but the least "
+     "likely one; 0 is off",
+     ARGUMENT_TEXT, AT(xtc_probability)},
+    {"xtc-threshold", 0, "X", "Threshold of xtc, in (0, 1]; off above 0.5 (default 0.1)",
+     ARGUMENT_TEXT, AT(xtc_threshold)},
+    {"dynatemp-range", 0, "X",
+     "The temperature depends on the entropy, and is up to X lower or higher; 0 is off",
+     ARGUMENT_TEXT, AT(temperature_range)},
+    {"dynatemp-exp", 0, "X", "Exponent of the entropy in this temperature (default 1)",
+     ARGUMENT_TEXT, AT(temperature_exponent)},
+    {"smoothing-factor", 0, "X",
+     "smoothing: lower logits by the square and the cube of their distance to the largest; 0 is "
+     "off",
+     ARGUMENT_TEXT, AT(smoothing_factor)},
+    {"smoothing-curve", 0, "X", "Share of the cube in smoothing, in [1, 3] (default 1)",
+     ARGUMENT_TEXT, AT(smoothing_curve)},
+    {"min-keep", 0, "X", "No rule but top_k keeps fewer tokens (default 1)", ARGUMENT_TEXT,
+     AT(min_keep)},
+    {.help = "Tokens that may be drawn:"},
     {"mask", 0, "FILE.npy",
      "int32 words, one row or a row each: bit t & 31 of word t >> 5 allows token t", ARGUMENT_TEXT,
      AT(mask)},
@@ -97,18 +112,152 @@ const struct argument request_arguments[] = {
 
 /* ---------------------------------------------------------------------------- reading ---- */
 
+/* Options that are row parameters of rules: floats in [low, high]. */
+static const struct rule_option {
+    const char *name;
+    size_t text; /* offset in struct request_options */
+    size_t rows; /* offset in gumbel_programs */
+    float low, high;
+    gumbel_program_rule rule;
+    bool turns_on; /* the rule is on if the option is given */
+} rule_options[] = {
+#define RULE(member) offsetof(struct request_options, member), offsetof(gumbel_programs, member)
+    {"--typical", RULE(typical_p), FLT_TRUE_MIN, 1, GUMBEL_PROGRAM_TYPICAL_P, true},
+    {"--top-nsigma", RULE(top_n_sigma), 0, FLT_MAX, GUMBEL_PROGRAM_TOP_N_SIGMA, true},
+    {"--epsilon", RULE(epsilon), 0, 0x1.fffffep-1f, GUMBEL_PROGRAM_EPSILON, true},
+    {"--eta", RULE(eta), 0, 0x1.fffffep-1f, GUMBEL_PROGRAM_ETA, true},
+    {"--top-a", RULE(top_a), 0, 1, GUMBEL_PROGRAM_TOP_A, true},
+    {"--surprise", RULE(surprise), 0, FLT_MAX, GUMBEL_PROGRAM_SURPRISE, true},
+    {"--xtc-probability", RULE(xtc_probability), 0, 1, GUMBEL_PROGRAM_XTC, true},
+    {"--xtc-threshold", RULE(xtc_threshold), FLT_TRUE_MIN, 1, GUMBEL_PROGRAM_XTC, false},
+    {"--smoothing-factor", RULE(smoothing_factor), 0, FLT_MAX, GUMBEL_PROGRAM_SMOOTHING, true},
+    {"--smoothing-curve", RULE(smoothing_curve), 1, 3, GUMBEL_PROGRAM_SMOOTHING, false},
+    {"--dynatemp-range", RULE(temperature_range), 0, FLT_MAX, GUMBEL_PROGRAM_TEMPERATURE, false},
+    {"--dynatemp-exp", RULE(temperature_exponent), 0, FLT_MAX, GUMBEL_PROGRAM_TEMPERATURE, false},
+#undef RULE
+};
+enum { RULE_OPTIONS = sizeof rule_options / sizeof *rule_options };
+
+bool request_truncates(const struct request_options *options)
+{
+    bool found =
+        options->top_k || options->top_p || options->min_p || options->min_keep || options->p_less;
+
+    for (int i = 0; i < RULE_OPTIONS; i++) {
+        found = found || *(const char *const *)((const char *)options + rule_options[i].text);
+    }
+    return found;
+}
+
+/* fail() unless the order lists the rule that an option belongs to. */
+static void require_listed(const char *option, const struct rule_order *order,
+                           gumbel_program_rule rule)
+{
+    if (!order->rules[0]) {
+        fail(option, "is not supported with the order '%s', whose rules are joint", order->name);
+    }
+    if (!rule_order_has(order, rule)) {
+        fail(option, "the order '%s' has no %s; list it in --samplers", order->name,
+             get_rule_name(rule));
+    }
+}
+
+static gumbel_row_i32 read_min_keep(const char *text, int64_t rows)
+{
+    gumbel_row_i32 found = read_row_int32s("--min-keep", text, rows);
+    const int64_t count = found.stride == GUMBEL_SAME ? 1 : rows;
+
+    for (int64_t row = 0; row < count; row++) {
+        if (found.data[row] < 1) {
+            fail("--min-keep", "%d is not at least 1", (int)found.data[row]);
+        }
+    }
+    found.stride = rows == 1 ? GUMBEL_SAME : found.stride;
+    return found;
+}
+
+/* Reads the rules that gumbel_truncation lacks. Returns their bits, and sets *given if any option
+ * of programs is given. */
+static uint32_t read_rules(struct request *request, const struct request_options *options,
+                           const struct rule_order *order, int64_t rows, bool *given)
+{
+    uint32_t on = 0;
+
+    for (int i = 0; i < RULE_OPTIONS; i++) {
+        const struct rule_option *rule = &rule_options[i];
+        const char *text = *(const char *const *)((const char *)options + rule->text);
+        gumbel_row_f32 *into = (gumbel_row_f32 *)((char *)&request->programs + rule->rows);
+
+        *into = read_row_floats(rule->name, text, rule->low, rule->high, rows);
+        if (into->data) {
+            into->stride = rows == 1 ? GUMBEL_SAME : into->stride; /* `generate` has more rows */
+            require_listed(rule->name, order, rule->rule);
+            on |= (uint32_t)rule->turns_on << rule->rule;
+            *given = true;
+        }
+    }
+    if (options->p_less) {
+        require_listed("--p-less", order, GUMBEL_PROGRAM_P_LESS);
+        on |= 1u << GUMBEL_PROGRAM_P_LESS;
+        *given = true;
+    }
+    if (options->min_keep) {
+        request->programs.min_keep = read_min_keep(options->min_keep, rows);
+        require_listed("--min-keep", order, GUMBEL_PROGRAM_TEMPERATURE);
+        *given = true;
+    }
+    return on;
+}
+
 static void read_truncation(struct request *request, const struct request_options *options,
                             int64_t rows)
 {
     gumbel_truncation *into = &request->truncation;
+    const struct rule_order *order = options->samplers.name ? &options->samplers
+                                     : options->order.name  ? &options->order
+                                                            : &default_rule_order;
+    bool given = false;
+    uint32_t on = 0;
 
+    if (options->samplers.name && options->order.name) {
+        fail("--samplers", "both --samplers and --order are given");
+    }
     into->struct_size = sizeof *into;
     into->top_k = read_row_int32s("--top-k", options->top_k, rows);
     into->min_p = read_row_floats("--min-p", options->min_p, 0, 1, rows);
     into->top_p = read_row_floats("--top-p", options->top_p, FLT_TRUE_MIN, 1, rows);
-    into->order = options->order;
+    into->order = order->order;
     into->ties = options->ties;
-    request->truncated = into->min_p.data || into->top_k.data || into->top_p.data;
+    on = read_rules(request, options, order, rows, &given);
+    request->truncated = into->min_p.data || into->top_k.data || into->top_p.data || given;
+    if (!request->truncated || (!given && !order->listed)) {
+        return;
+    }
+    const struct {
+        const char *name;
+        const void *data;
+        gumbel_program_rule rule;
+    } limits[] = {
+        {"--top-k", into->top_k.data, GUMBEL_PROGRAM_TOP_K},
+        {"--min-p", into->min_p.data, GUMBEL_PROGRAM_MIN_P},
+        {"--top-p", into->top_p.data, GUMBEL_PROGRAM_TOP_P},
+    };
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        if (limits[i].data) {
+            require_listed(limits[i].name, order, limits[i].rule);
+            on |= 1u << limits[i].rule;
+        }
+    }
+    rule_order_copy(order, on, request->rules);
+    if (request->programs.temperature_range.data && on >> GUMBEL_PROGRAM_XTC & 1 &&
+        rule_order_ends_in_temperature(order)) {
+        fail("--dynatemp-range", "the order '%s' applies the temperature after xtc, not before",
+             order->name);
+    }
+    request->programs.struct_size = sizeof request->programs;
+    request->programs.rules = request->rules;
+    request->programs.count = 1;
+    into->programs = &request->programs;
 }
 
 static void read_mask(struct request *request, const char *path, int64_t rows, int64_t width)
@@ -153,14 +302,12 @@ static void read_transforms(struct request *request, const struct request_option
                            into->frequency.data || into->presence.data;
 }
 
-struct request request_read(const struct request_options *options, int64_t rows, int64_t width,
-                            int64_t vocab)
+void request_read(struct request *request, const struct request_options *options, int64_t rows,
+                  int64_t width, int64_t vocab)
 {
-    struct request request = {.mask = NULL};
-
-    read_truncation(&request, options, rows);
-    read_transforms(&request, options, rows, width, vocab);
-    return request;
+    *request = (struct request){.mask = NULL};
+    read_truncation(request, options, rows);
+    read_transforms(request, options, rows, width, vocab);
 }
 
 void request_free(struct request *request)
@@ -180,6 +327,10 @@ void request_free(struct request *request)
     free((void *)truncation->min_p.data);
     free((void *)truncation->top_k.data);
     free((void *)truncation->top_p.data);
+    for (int i = 0; i < RULE_OPTIONS; i++) {
+        free((void *)((gumbel_row_f32 *)((char *)&request->programs + rule_options[i].rows))->data);
+    }
+    free((void *)request->programs.min_keep.data);
 }
 
 void request_attach(const struct request *request, gumbel_sampling *sampling)

@@ -50,7 +50,7 @@ class Suggestions(Case):
                       self.refuse("--samples", "generate", "--seed", 1, "--samples"))
         self.assertIn("requires a value, DIR", self.refuse("-m", "generate", "--seed", 1, "-m"))
         self.assertIn("takes no value", self.refuse("--json", "info", "--json=1"))
-        self.assertIn("it may be --top-k, --top-p, --top-logprobs",
+        self.assertIn("it may be --top-k, --top-p, --top-nsigma, --top-a, --top-logprobs",
                       self.refuse("--top", "generate", "--top"))
         for letters in ("-jQ", "-Qj", "-Q"):
             self.assertIn(f"{letters}: is not an option", self.refuse(letters, "info", letters))
