@@ -113,6 +113,54 @@ static void check_requests(const problem &of, gumbel::values::device &device)
     }
 }
 
+/* Each row draws by its own program, with the bits of a batch that has this program alone. */
+static void check_programs(const problem &of, gumbel::values::device &device)
+{
+    using gumbel::program_rule;
+    const gumbel::program orders[] = {
+        {program_rule::temperature, program_rule::typical_p, program_rule::top_n_sigma},
+        {program_rule::typical_p, program_rule::min_p, program_rule::xtc,
+         program_rule::temperature}};
+    const std::vector<std::int32_t> which = {1, 0, 0, 1}, ids = {5};
+    const std::vector<std::int64_t> offsets(B + 1, 0);
+    gumbel::programs programs;
+    programs.typical_p = 0.6f;
+    programs.top_n_sigma = 2.5f;
+    programs.xtc_probability = 0.5f;
+    programs.xtc_threshold = 0.001f;
+    programs.xtc_keep = {offsets, ids, {}};
+    gumbel::truncation kept;
+    kept.min_p = 0.1f;
+    kept.programs = &programs;
+    sampling s = how();
+    s.truncation = &kept;
+    const auto draw_by = [&](gumbel::span<const gumbel::program> rules,
+                             const gumbel::row<std::int32_t> &program) {
+        programs.rules = rules;
+        programs.program = program;
+        return draw(device, of.logits(), s);
+    };
+    const drawn each = draw_by(orders, which);
+    const drawn one[] = {draw_by({orders, 1}, {}), draw_by({orders + 1, 1}, {})};
+    CHECK(!(one[0] == one[1]));
+    for (std::size_t b = 0; b < B; b++) {
+        const drawn &own = one[static_cast<std::size_t>(which[b])];
+        CHECK(each.tokens[b] == own.tokens[b] && each.logprobs[b] == own.logprobs[b]);
+    }
+
+    /* A program of min_p, top_k and top_p equals the order with these rules. */
+    const gumbel::program known[] = {
+        {program_rule::top_k, program_rule::min_p, program_rule::temperature}};
+    gumbel::truncation ordered;
+    ordered.min_p = kept.min_p;
+    kept.top_k = ordered.top_k = 40;
+    ordered.order = gumbel::order::top_k_top_p_min_p_temperature;
+    programs = {};
+    const drawn by_program = draw_by(known, {});
+    s.truncation = &ordered;
+    CHECK(by_program == draw(device, of.logits(), s));
+}
+
 static void check_outputs(const problem &of, gumbel::values::device &device)
 {
     std::vector<std::int32_t> tokens(B), status(B, -1), ranks(B), kept(B), ids(B * 5),
@@ -304,6 +352,7 @@ int main()
     gumbel::values::device device = open_device();
     check_known_tokens(of, device);
     check_screened_draws(of, device);
+    check_programs(of, device);
     check_requests(of, device);
     check_outputs(of, device);
     check_processed_logits(of, device);

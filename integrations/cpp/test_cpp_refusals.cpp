@@ -94,6 +94,27 @@ static void check_row_parameters()
     gumbel::truncation kept;
     kept.top_p = few;
     CHECK(returns_error("sampling.truncation.top_p", in, with(&sampling::truncation, &kept)));
+    gumbel::programs programs;
+    kept.top_p = {};
+    kept.programs = &programs;
+    CHECK(returns_error("programs.count", in, with(&sampling::truncation, &kept)));
+    const std::vector<gumbel::program> orders(17, {gumbel::program_rule::temperature});
+    programs.rules = orders;
+    CHECK(returns_error("programs.count", in, with(&sampling::truncation, &kept)));
+    programs.rules = {orders.data(), 1};
+    programs.typical_p = few;
+    CHECK(returns_error("programs.typical_p", in, with(&sampling::truncation, &kept)));
+    programs.typical_p = 2;
+    CHECK(returns_error("programs.typical_p[0]", in, with(&sampling::truncation, &kept)));
+    programs.typical_p = {};
+    programs.program = tokens;
+    CHECK(returns_error("programs.program", in, with(&sampling::truncation, &kept)));
+    programs.program = 1;
+    CHECK(returns_error("programs.program[0]", in, with(&sampling::truncation, &kept)));
+    const std::vector<std::int64_t> offsets(B);
+    programs.program = {};
+    programs.xtc_keep.offsets = offsets;
+    CHECK(returns_error("programs.xtc_keep", in, with(&sampling::truncation, &kept)));
 }
 
 static void check_transforms()

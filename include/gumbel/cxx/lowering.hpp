@@ -261,7 +261,7 @@ class lowered_sampling
             lower_transforms(to, *s.transforms, sizes, batch,
                              mask_rows > 0 ? mask_rows : sizes.places);
         if (s.truncation != nullptr)
-            lower_truncation(to, *s.truncation, sizes.places);
+            lower_truncation(to, *s.truncation, sizes.places, batch);
         into_.slots = to.lower("sampling.slots", s.slots, batch);
         into_.live_rows = s.live_rows;
         into_.given.stride = s.given_stride;
@@ -306,7 +306,36 @@ class lowered_sampling
         into_.transforms = &transforms_;
     }
 
-    void lower_truncation(lowering &to, const truncation &t, count places) noexcept
+    void lower_programs(lowering &to, const programs &p, count places, count batch) noexcept
+    {
+        static_assert(sizeof(program) == GUMBEL_PROGRAM_LENGTH, "a program is an array of bytes");
+        programs_ = {};
+        programs_.struct_size = sizeof programs_;
+        programs_.rules = reinterpret_cast<const std::uint8_t *>(p.rules.data());
+        programs_.count = static_cast<std::int32_t>(
+            p.rules.size() <= GUMBEL_PROGRAMS_MAX ? p.rules.size() : GUMBEL_PROGRAMS_MAX + 1);
+        to.lower(programs_.program, "programs.program", p.program, places);
+        to.lower(programs_.min_keep, "programs.min_keep", p.min_keep, places);
+        to.lower(programs_.temperature_range, "programs.temperature_range", p.temperature_range,
+                 places);
+        to.lower(programs_.temperature_exponent, "programs.temperature_exponent",
+                 p.temperature_exponent, places);
+        to.lower(programs_.typical_p, "programs.typical_p", p.typical_p, places);
+        to.lower(programs_.top_n_sigma, "programs.top_n_sigma", p.top_n_sigma, places);
+        to.lower(programs_.epsilon, "programs.epsilon", p.epsilon, places);
+        to.lower(programs_.eta, "programs.eta", p.eta, places);
+        to.lower(programs_.top_a, "programs.top_a", p.top_a, places);
+        to.lower(programs_.surprise, "programs.surprise", p.surprise, places);
+        to.lower(programs_.xtc_probability, "programs.xtc_probability", p.xtc_probability, places);
+        to.lower(programs_.xtc_threshold, "programs.xtc_threshold", p.xtc_threshold, places);
+        programs_.xtc_keep = to.lower("programs.xtc_keep", p.xtc_keep, batch);
+        to.lower(programs_.smoothing_factor, "programs.smoothing_factor", p.smoothing_factor,
+                 places);
+        to.lower(programs_.smoothing_curve, "programs.smoothing_curve", p.smoothing_curve, places);
+        truncation_.programs = &programs_;
+    }
+
+    void lower_truncation(lowering &to, const truncation &t, count places, count batch) noexcept
     {
         truncation_ = {};
         truncation_.struct_size = sizeof truncation_;
@@ -315,12 +344,15 @@ class lowered_sampling
         to.lower(truncation_.top_p, "sampling.truncation.top_p", t.top_p, places);
         truncation_.order = static_cast<gumbel_order>(t.order);
         truncation_.ties = static_cast<gumbel_ties>(t.ties);
+        if (t.programs != nullptr)
+            lower_programs(to, *t.programs, places, batch);
         into_.truncation = &truncation_;
     }
 
     gumbel_sampling into_ = {};
-    gumbel_transforms transforms_; /* these three are filled only if they are used */
+    gumbel_transforms transforms_; /* these four are filled only if they are used */
     gumbel_truncation truncation_;
+    gumbel_programs programs_;
     gumbel_history history_;
 };
 

@@ -8,9 +8,12 @@
 
 #include <gumbel/cxx/views.hpp>
 #include <gumbel/drafts.h>
+#include <gumbel/programs.h>
 #ifdef GUMBEL_UNSTABLE
 #include <gumbel/screen.h>
 #endif
+
+#include <array>
 
 namespace gumbel
 {
@@ -120,12 +123,53 @@ enum class order : int {
 
 enum class ties : int { all = GUMBEL_TIES_ALL, exact = GUMBEL_TIES_EXACT };
 
+/* A rule of a program (programs.h). */
+enum class program_rule : std::uint8_t {
+    end = GUMBEL_PROGRAM_END,
+    temperature = GUMBEL_PROGRAM_TEMPERATURE,
+    min_p = GUMBEL_PROGRAM_MIN_P,
+    top_k = GUMBEL_PROGRAM_TOP_K,
+    top_p = GUMBEL_PROGRAM_TOP_P,
+    typical_p = GUMBEL_PROGRAM_TYPICAL_P,
+    top_n_sigma = GUMBEL_PROGRAM_TOP_N_SIGMA,
+    epsilon = GUMBEL_PROGRAM_EPSILON,
+    eta = GUMBEL_PROGRAM_ETA,
+    top_a = GUMBEL_PROGRAM_TOP_A,
+    p_less = GUMBEL_PROGRAM_P_LESS,
+    surprise = GUMBEL_PROGRAM_SURPRISE,
+    xtc = GUMBEL_PROGRAM_XTC,
+    smoothing = GUMBEL_PROGRAM_SMOOTHING,
+};
+
+/* An ordered list of rules; the rest is program_rule::end. */
+using program = std::array<program_rule, GUMBEL_PROGRAM_LENGTH>;
+
+struct programs {
+    span<const gumbel::program> rules; /* in host memory on every device */
+    row<std::int32_t> program;         /* which of them a row has; default 0 */
+    row<std::int32_t> min_keep;
+    row<float> temperature_range;
+    row<float> temperature_exponent;
+    row<float> typical_p;
+    row<float> top_n_sigma;
+    row<float> epsilon;
+    row<float> eta;
+    row<float> top_a;
+    row<float> surprise;
+    row<float> xtc_probability;
+    row<float> xtc_threshold;
+    token_lists xtc_keep;
+    row<float> smoothing_factor;
+    row<float> smoothing_curve;
+};
+
 struct truncation {
     row<float> min_p;
     row<std::int32_t> top_k;
     row<float> top_p;
     gumbel::order order = order::min_p_top_k_top_p;
     gumbel::ties ties = ties::all;
+    const gumbel::programs *programs = nullptr; /* in place of `order` */
 };
 
 /* Values of the field `domain` of sampling. */

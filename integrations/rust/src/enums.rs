@@ -50,6 +50,35 @@ c_enums! {
         /// As `Joint`, on the distribution at temperature 1; the order of mlx.
         JointTemperature = 5,
     }
+    /// A rule of a [`Program`](crate::Program).
+    ProgramRule {
+        /// Multiplies values by 1 / T.
+        Temperature = 1,
+        /// Keeps tokens of at least min_p times the largest probability.
+        MinP = 2,
+        /// Keeps the k likeliest tokens.
+        TopK = 3,
+        /// Keeps the smallest set of likeliest tokens that sums to top_p.
+        TopP = 4,
+        /// Keeps tokens whose `-ln p` is closest to the entropy, up to typical_p in sum.
+        TypicalP = 5,
+        /// Keeps tokens up to top_n_sigma standard deviations below the largest logit.
+        TopNSigma = 6,
+        /// Keeps tokens of at least this probability.
+        Epsilon = 7,
+        /// Keeps tokens of at least the probability `min(eta, sqrt(eta) * exp(-entropy))`.
+        Eta = 8,
+        /// Keeps tokens of at least top_a times the square of the largest probability.
+        TopA = 9,
+        /// Keeps tokens of at least the sum of squared probabilities.
+        PLess = 10,
+        /// Keeps tokens with `-log2 p <= surprise`.
+        Surprise = 11,
+        /// Removes, with a probability, all likely tokens but the least likely one of them.
+        Xtc = 12,
+        /// Lowers logits by the square and the cube of their distance to the largest.
+        Smoothing = 13,
+    }
     /// Handling of tokens as likely as the last kept token.
     Ties {
         /// All such tokens are kept.

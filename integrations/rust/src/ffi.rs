@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The unchanged C interface: `gumbel/gumbel.h`, `gumbel/drafts.h` and `gumbel/screen.h`, which
-//! document every item.
+//! The unchanged C interface: `gumbel/gumbel.h`, `gumbel/drafts.h`, `gumbel/programs.h` and
+//! `gumbel/screen.h`, which document every item.
 //! Enums are `i32`, as in the C ABI. A struct's first field `struct_size` is its size.
 #![allow(non_camel_case_types, missing_docs)]
 
@@ -10,6 +10,8 @@ use std::os::raw::{c_char, c_int, c_void};
 pub const GUMBEL_OK: i32 = 0;
 pub const GUMBEL_SAME: i64 = -1;
 pub const GUMBEL_WORKSPACE_ALIGNMENT: usize = 64;
+pub const GUMBEL_PROGRAM_LENGTH: usize = 16;
+pub const GUMBEL_PROGRAMS_MAX: usize = 16;
 
 /// An open device, an opaque type.
 #[repr(C)]
@@ -171,13 +173,35 @@ c_structs! {
         prompt_tokens: gumbel_token_lists,
         output_tokens: gumbel_token_lists,
     }
-    gumbel_truncation, 64 {
+    gumbel_programs, 280 {
+        struct_size: usize,
+        rules: *const u8,
+        count: i32,
+        reserved: i32,
+        program: gumbel_row_i32,
+        min_keep: gumbel_row_i32,
+        temperature_range: gumbel_row_f32,
+        temperature_exponent: gumbel_row_f32,
+        typical_p: gumbel_row_f32,
+        top_n_sigma: gumbel_row_f32,
+        epsilon: gumbel_row_f32,
+        eta: gumbel_row_f32,
+        top_a: gumbel_row_f32,
+        surprise: gumbel_row_f32,
+        xtc_probability: gumbel_row_f32,
+        xtc_threshold: gumbel_row_f32,
+        xtc_keep: gumbel_token_lists,
+        smoothing_factor: gumbel_row_f32,
+        smoothing_curve: gumbel_row_f32,
+    }
+    gumbel_truncation, 72 {
         struct_size: usize,
         min_p: gumbel_row_f32,
         top_k: gumbel_row_i32,
         top_p: gumbel_row_f32,
         order: i32,
         ties: i32,
+        programs: *const gumbel_programs,
     }
     gumbel_sampling, 160 {
         struct_size: usize,

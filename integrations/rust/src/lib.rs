@@ -20,7 +20,7 @@
 //! ```
 //!
 //! Letters of shapes: B rows of the batch, V vocabulary size, D hidden size, S samples for each
-//! row. Calls and fields have the names of `gumbel/gumbel.h` and `gumbel/drafts.h`.
+//! row. Calls and fields have the names of `gumbel/gumbel.h`, `drafts.h` and `programs.h`.
 //!
 //! Calls check the size of every slice, and return an [`Error`] with [`Status::Argument`] before
 //! the C call if one is smaller than its shape.
@@ -51,12 +51,14 @@ mod views;
 
 pub use device::{Device, Stream, Summary};
 pub use drafts::{Draft, Verified};
-pub use enums::{domain, Distribution, FinishReason, Isa, Order, RowStatus, Rule, Ties};
+pub use enums::{
+    domain, Distribution, FinishReason, Isa, Order, ProgramRule, RowStatus, Rule, Ties,
+};
 pub use error::{Error, Result, Status};
 pub use lowering_calls::Input;
 pub use parameters::{
     Counts, DeviceInfo, DeviceOptions, Head, History, Limits, Logits, LogitsMut, Mask, Output,
-    ParallelFor, Sampling, Slots, Step, TokenLists, Transforms, Truncation,
+    ParallelFor, Program, Programs, Sampling, Slots, Step, TokenLists, Transforms, Truncation,
 };
 pub use views::{Dtype, MatrixMut, Rows, Space, Tensor, View, ViewMut, Workspace};
 

@@ -26,6 +26,7 @@ pub(crate) struct SamplingC {
     sampling: ffi::gumbel_sampling,
     transforms: Option<ffi::gumbel_transforms>,
     truncation: Option<ffi::gumbel_truncation>,
+    programs: Option<ffi::gumbel_programs>,
     history: Option<ffi::gumbel_history>,
 }
 
@@ -83,6 +84,9 @@ impl SamplingC {
         }
         if let Some(truncation) = &sampling.truncation {
             into.truncation = Some(lower_truncation(check, truncation, row_entries)?);
+            if let Some(programs) = &truncation.programs {
+                into.programs = Some(lower_programs(check, programs, counts.batch, row_entries)?);
+            }
         }
         Ok(into)
     }
@@ -95,7 +99,10 @@ impl SamplingC {
             }
             self.sampling.transforms = transforms;
         }
-        if let Some(truncation) = &self.truncation {
+        if let Some(truncation) = &mut self.truncation {
+            if let Some(programs) = &self.programs {
+                truncation.programs = programs;
+            }
             self.sampling.truncation = truncation;
         }
         &self.sampling
@@ -148,6 +155,37 @@ fn lower_truncation(
         top_p: check.rows_f32("sampling.truncation.top_p", &t.top_p, row_entries)?,
         order: t.order as i32,
         ties: t.ties as i32,
+        programs: ptr::null(),
+    })
+}
+
+fn lower_programs(
+    check: &Check,
+    p: &Programs<'_>,
+    batch: usize,
+    row_entries: usize,
+) -> Result<ffi::gumbel_programs> {
+    let rows = |field, rows| check.rows_f32(field, rows, row_entries);
+    Ok(ffi::gumbel_programs {
+        struct_size: size_of::<ffi::gumbel_programs>(),
+        rules: p.rules.as_ptr().cast(),
+        count: to_i32("programs.count", p.rules.len())?,
+        reserved: 0,
+        program: check.rows_i32("programs.program", &p.program, row_entries)?,
+        min_keep: check.rows_i32("programs.min_keep", &p.min_keep, row_entries)?,
+        temperature_range: rows("programs.temperature_range", &p.temperature_range)?,
+        temperature_exponent: rows("programs.temperature_exponent", &p.temperature_exponent)?,
+        typical_p: rows("programs.typical_p", &p.typical_p)?,
+        top_n_sigma: rows("programs.top_n_sigma", &p.top_n_sigma)?,
+        epsilon: rows("programs.epsilon", &p.epsilon)?,
+        eta: rows("programs.eta", &p.eta)?,
+        top_a: rows("programs.top_a", &p.top_a)?,
+        surprise: rows("programs.surprise", &p.surprise)?,
+        xtc_probability: rows("programs.xtc_probability", &p.xtc_probability)?,
+        xtc_threshold: rows("programs.xtc_threshold", &p.xtc_threshold)?,
+        xtc_keep: check.lists("programs.xtc_keep", &p.xtc_keep, batch)?,
+        smoothing_factor: rows("programs.smoothing_factor", &p.smoothing_factor)?,
+        smoothing_curve: rows("programs.smoothing_curve", &p.smoothing_curve)?,
     })
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parameters of calls: plain structs with the fields and defaults of the C interface. A call
 //! returns an error if a view is smaller than the shape documented for it.
-use crate::enums::{domain, Distribution, Isa, Order, Ties};
+use crate::enums::{domain, Distribution, Isa, Order, ProgramRule, Ties};
+use crate::ffi::GUMBEL_PROGRAM_LENGTH;
 use crate::views::{MatrixMut, Rows, Tensor, View, ViewMut};
 use std::os::raw::c_void;
 
@@ -193,6 +194,65 @@ pub struct Transforms<'a> {
     pub output_tokens: TokenLists<'a>,
 }
 
+/// An ordered list of sampling rules, at most 16.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Program([u8; GUMBEL_PROGRAM_LENGTH]);
+
+impl Program {
+    /// A program of these rules.
+    ///
+    /// # Panics
+    /// If there are more than 16.
+    pub const fn new(rules: &[ProgramRule]) -> Self {
+        let mut program = [0; GUMBEL_PROGRAM_LENGTH];
+        let mut i = 0;
+        while i < rules.len() {
+            program[i] = rules[i] as u8;
+            i += 1;
+        }
+        Program(program)
+    }
+}
+
+/// Programs, which restrict a draw by any rules in any order, and the parameters of rules that
+/// [`Truncation`] lacks. A rule whose parameter is off does nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Programs<'a> {
+    /// 1 to 16 programs, in host memory on every device. Each has [`ProgramRule::Temperature`].
+    pub rules: &'a [Program],
+    /// The index of each row's program; default 0.
+    pub program: Rows<'a, i32>,
+    /// No rule but top_k keeps fewer tokens, >= 1; default 1.
+    pub min_keep: Rows<'a, i32>,
+    /// How far the temperature may differ from T, by the entropy, >= 0; default 0, off.
+    pub temperature_range: Rows<'a, f32>,
+    /// Exponent of the entropy in this temperature, >= 0; default 1.
+    pub temperature_exponent: Rows<'a, f32>,
+    /// Parameter of [`ProgramRule::TypicalP`], in (0, 1]; default 1, off.
+    pub typical_p: Rows<'a, f32>,
+    /// Parameter of [`ProgramRule::TopNSigma`], >= 0; default 0, off.
+    pub top_n_sigma: Rows<'a, f32>,
+    /// Parameter of [`ProgramRule::Epsilon`], in [0, 1); default 0, off.
+    pub epsilon: Rows<'a, f32>,
+    /// Parameter of [`ProgramRule::Eta`], in [0, 1); default 0, off.
+    pub eta: Rows<'a, f32>,
+    /// Parameter of [`ProgramRule::TopA`], in [0, 1]; default 0, off.
+    pub top_a: Rows<'a, f32>,
+    /// Parameter of [`ProgramRule::Surprise`] in bits, >= 0; default infinite, off.
+    pub surprise: Rows<'a, f32>,
+    /// Probability of [`ProgramRule::Xtc`], in [0, 1]; default 0, off.
+    pub xtc_probability: Rows<'a, f32>,
+    /// Threshold of [`ProgramRule::Xtc`], in (0, 1], off above 0.5; default 0.1.
+    pub xtc_threshold: Rows<'a, f32>,
+    /// Tokens that [`ProgramRule::Xtc`] must not remove: it skips a row that would lose one.
+    pub xtc_keep: TokenLists<'a>,
+    /// Factor of [`ProgramRule::Smoothing`], >= 0; default 0, off.
+    pub smoothing_factor: Rows<'a, f32>,
+    /// Curve of [`ProgramRule::Smoothing`], in [1, 3]; default 1.
+    pub smoothing_curve: Rows<'a, f32>,
+}
+
 /// Truncation rules, which restrict a draw to the likeliest tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct Truncation<'a> {
@@ -206,6 +266,8 @@ pub struct Truncation<'a> {
     pub order: Order,
     /// Handling of tokens as likely as the last kept one.
     pub ties: Ties,
+    /// Programs, in place of `order`.
+    pub programs: Option<Programs<'a>>,
 }
 
 impl Default for Truncation<'_> {
@@ -216,6 +278,7 @@ impl Default for Truncation<'_> {
             top_p: Rows::Default,
             order: Order::MinPTopKTopP,
             ties: Ties::All,
+            programs: None,
         }
     }
 }

@@ -4,8 +4,8 @@ mod problem;
 
 use gumbel::{
     clear, ffi, merge, noise, philox4x32, row_seed, Device, DeviceOptions, Distribution, Isa,
-    LogitsMut, MatrixMut, Output, ParallelFor, RowStatus, Rows, Sampling, Stream, Summary, Tensor,
-    TokenLists, Transforms, Truncation,
+    LogitsMut, MatrixMut, Output, ParallelFor, Program, ProgramRule, Programs, RowStatus, Rows,
+    Sampling, Stream, Summary, Tensor, TokenLists, Transforms, Truncation,
 };
 use problem::{bits, draw, open, space, Problem, B, D, V};
 use std::mem::size_of;
@@ -107,6 +107,46 @@ fn a_request_has_the_bits_of_the_c_interface() {
         let (c_tokens, c_logprobs) = draw_by_c(&device, &problem, samples as i32);
         assert_eq!(tokens, c_tokens);
         assert_eq!(logprobs, bits(&c_logprobs));
+    }
+}
+
+/// Each row draws by its own program, with the bits of a batch that has this program alone.
+#[test]
+fn rows_draw_by_their_programs() {
+    const ORDERS: [Program; 2] = [
+        Program::new(&[ProgramRule::Temperature, ProgramRule::TypicalP, ProgramRule::TopNSigma]),
+        Program::new(&[
+            ProgramRule::TypicalP,
+            ProgramRule::MinP,
+            ProgramRule::Xtc,
+            ProgramRule::Temperature,
+        ]),
+    ];
+    let (problem, device) = (Problem::new(), open());
+    let (which, offsets, ids) = ([1, 0, 0, 1], [0i64; B + 1], [5]);
+    let keep =
+        TokenLists { offsets: (&offsets).into(), ids: (&ids).into(), ..TokenLists::default() };
+    let draw_by = |rules, program| {
+        let programs = Some(Programs {
+            rules,
+            program,
+            typical_p: 0.6.into(),
+            top_n_sigma: 2.5.into(),
+            xtc_probability: 0.5.into(),
+            xtc_threshold: 0.001.into(),
+            xtc_keep: keep,
+            ..Programs::default()
+        });
+        let truncation = Truncation { min_p: 0.1.into(), programs, ..Truncation::default() };
+        let how = Sampling { truncation: Some(truncation), ..how() };
+        draw(&device, &problem.logits(), &how)
+    };
+    let each = draw_by(&ORDERS, (&which).into());
+    let one = [draw_by(&ORDERS[..1], Rows::Default), draw_by(&ORDERS[1..], Rows::Default)];
+    assert!(one[0] != one[1]);
+    for b in 0..B {
+        let own = &one[which[b] as usize];
+        assert_eq!((each.0[b], each.1[b]), (own.0[b], own.1[b]));
     }
 }
 

@@ -4,8 +4,8 @@ mod problem;
 
 use gumbel::{
     noise, philox4x32, Counts, Device, DeviceOptions, Draft, History, LogitsMut, Mask, MatrixMut,
-    Output, Rows, Sampling, Slots, Space, Status, Step, Stream, Summary, Tensor, TokenLists,
-    Transforms, Truncation, Verified, View, ViewMut,
+    Output, Program, ProgramRule, Programs, Rows, Sampling, Slots, Space, Status, Step, Stream,
+    Summary, Tensor, TokenLists, Transforms, Truncation, Verified, View, ViewMut,
 };
 use problem::{open, space, values, Problem, B, D, V};
 use std::ptr;
@@ -86,6 +86,23 @@ fn parameters_of_too_few_rows() {
     assert_eq!(field(&Sampling { temperature: (-1.0).into(), ..how }), "sampling.temperature[0]");
     let truncation = Some(Truncation { top_p: (&few).into(), ..Truncation::default() });
     assert_eq!(field(&Sampling { truncation, ..how }), "sampling.truncation.top_p");
+    let orders = [Program::new(&[ProgramRule::Temperature]); 17];
+    let programs = Programs { rules: &orders[..1], ..Programs::default() };
+    let field = |programs| {
+        let truncation = Some(Truncation { programs: Some(programs), ..Truncation::default() });
+        field(&Sampling { truncation, ..how })
+    };
+    assert_eq!(field(Programs { rules: &orders, ..programs }), "programs.count");
+    assert_eq!(field(Programs { rules: &[], ..programs }), "programs.count");
+    let empty = [Program::new(&[])];
+    assert_eq!(field(Programs { rules: &empty, ..programs }), "programs.rules[0]");
+    assert_eq!(field(Programs { typical_p: (&few).into(), ..programs }), "programs.typical_p");
+    assert_eq!(field(Programs { typical_p: 2.0.into(), ..programs }), "programs.typical_p[0]");
+    assert_eq!(field(Programs { program: (&tokens).into(), ..programs }), "programs.program");
+    assert_eq!(field(Programs { program: 1.into(), ..programs }), "programs.program[0]");
+    let offsets = [0i64; B];
+    let xtc_keep = TokenLists { offsets: (&offsets).into(), ..TokenLists::default() };
+    assert_eq!(field(Programs { xtc_keep, ..programs }), "programs.xtc_keep");
 }
 
 #[test]
