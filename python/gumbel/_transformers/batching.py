@@ -37,6 +37,9 @@ DTYPES = {
     "top_k": torch.int32,
     "top_p": torch.float32,
     "min_p": torch.float32,
+    "typical_p": torch.float32,
+    "epsilon": torch.float32,
+    "eta": torch.float32,
 }
 
 
@@ -45,7 +48,7 @@ class BatchDraw:
 
     def __init__(self, manager: Any, found: HeadResult, screen: bool) -> None:
         processors, greedy = manager.logit_processor, not manager.generation_config.do_sample
-        rules = read_rules(processors.logits_processor)
+        rules = read_rules(processors.logits_processor, manager.model.device)
         if rules is not None and rules.has_logit_edits():
             rules = None
         self.model, self.by_screen = manager.model, screen

@@ -195,7 +195,7 @@ def make_draw(
 
     kept         lists that collect the scores and logits that generate() returns, or None.
     """
-    rules = read_rules(processors)
+    rules = read_rules(processors, input_ids.device)
     head = None if rules is None or kept else get_head(model)
     if head is None or rules is None:
         return None, ProcessedDraw(processors, greedy, texts, kept)

@@ -18,6 +18,7 @@ from transformers.generation.continuous_batching.cb_logits_processors import (
 class Rules:
     """The library's parameters for a list of logits processors."""
 
+    programs: bool = True  # whether the device supports orders of more rules
     truncation: dict[str, Any] = field(default_factory=dict)
     repetition: float = 1.0
     suppressed: list[int] = field(default_factory=list)
@@ -45,15 +46,23 @@ def _read_temperature(rules: Rules, processor: Any) -> bool:
     return True
 
 
-def _make_truncation_reader(name: str, *predecessors: str) -> Callable[[Rules, Any], bool]:
-    """A reader of truncation `name`; only temperature and `predecessors` may come before it."""
+# Parameters of the order that the library calls "hf", in their order.
+_HF_ORDER = ("temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon", "eta")
+_OF_PROGRAMS = ("typical_p", "epsilon", "eta")
+
+
+def _make_truncation_reader(name: str, attribute: str = "") -> Callable[[Rules, Any], bool]:
+    """A reader of truncation `name`; only parameters that _HF_ORDER has before it may be set."""
+    predecessors = _HF_ORDER[: _HF_ORDER.index(name)]
 
     def read_truncation(rules: Rules, processor: Any) -> bool:
-        value = getattr(processor, name)
         kept = getattr(processor, "min_tokens_to_keep", 1)
-        if set(rules.truncation) - {"temperature", *predecessors} or kept != 1:
+        if set(rules.truncation) - set(predecessors) or kept != 1:
             return False
-        rules.truncation[name] = value
+        if name in _OF_PROGRAMS and not rules.programs:
+            return False
+        value = getattr(processor, attribute or name)
+        rules.truncation[name] = float(value) if name in _OF_PROGRAMS else value
         return True
 
     return read_truncation
@@ -90,12 +99,15 @@ def _read_min_length(rules: Rules, processor: Any) -> bool:
 _READERS: dict[type, Callable[[Rules, Any], bool]] = {
     logits_process.TemperatureLogitsWarper: _read_temperature,
     logits_process.TopKLogitsWarper: _make_truncation_reader("top_k"),
-    logits_process.TopPLogitsWarper: _make_truncation_reader("top_p", "top_k"),
+    logits_process.TopPLogitsWarper: _make_truncation_reader("top_p"),
     # Of continuous batching: a request may override the value; the attribute is the default.
     ContinuousBatchingTemperatureLogitsWarper: _read_temperature,
     ContinuousBatchingTopKLogitsWarper: _make_truncation_reader("top_k"),
-    ContinuousBatchingTopPLogitsWarper: _make_truncation_reader("top_p", "top_k"),
-    logits_process.MinPLogitsWarper: _make_truncation_reader("min_p", "top_k", "top_p"),
+    ContinuousBatchingTopPLogitsWarper: _make_truncation_reader("top_p"),
+    logits_process.MinPLogitsWarper: _make_truncation_reader("min_p"),
+    logits_process.TypicalLogitsWarper: _make_truncation_reader("typical_p", "mass"),
+    logits_process.EpsilonLogitsWarper: _make_truncation_reader("epsilon"),
+    logits_process.EtaLogitsWarper: _make_truncation_reader("eta", "epsilon"),
     logits_process.RepetitionPenaltyLogitsProcessor: _read_repetition,
     logits_process.SuppressTokensLogitsProcessor: _read_suppressed,
     logits_process.MinLengthLogitsProcessor: _read_min_length,
@@ -103,7 +115,7 @@ _READERS: dict[type, Callable[[Rules, Any], bool]] = {
 }
 
 
-def read_rules(processors: Sequence[Any]) -> Optional[Rules]:
+def read_rules(processors: Sequence[Any], device: Any) -> Optional[Rules]:
     """The parameters of all these processors; None if the library cannot apply one of them."""
-    rules = Rules()
+    rules = Rules(programs=device.type == "cpu")
     return rules if all(rules.add_processor(processor) for processor in processors) else None

@@ -25,6 +25,7 @@ from transformers_fixtures import (  # noqa: F401, fixtures; skips without trans
 )
 
 from gumbel._transformers import decoding, stops as stops_module  # noqa: E402
+from gumbel._transformers.rules import read_rules  # noqa: E402
 from gumbel._transformers.stops import LateStopCheck, StopCheck  # noqa: E402
 
 
@@ -182,6 +183,48 @@ def test_its_rules_keep_what_its_processors_keep(model, tokenizer, top_k):
     assert not torch.equal(first.isfinite(), wanted)  # the set if min_p came first
     generate_texts(model, inputs, do_sample=True, seed=1, **rules)
     assert model.head_calls == 0
+
+
+CUTOFFS = {"typical_p": 0.8, "epsilon_cutoff": 0.03, "eta_cutoff": 0.05}
+
+
+@pytest.mark.parametrize("names", [[name] for name in CUTOFFS] + [list(CUTOFFS)], ids=str)
+@pytest.mark.parametrize("more", [{}, {"top_k": 30, "top_p": 0.95, "min_p": 0.01}], ids=str)
+def test_it_keeps_what_typical_epsilon_and_eta_keep(model, names, more):
+    """On random rows, by transformers' own processors in their order."""
+    rows = torch.randn(200, 500, generator=torch.Generator().manual_seed(5)) * 4
+    rules = {name: CUTOFFS[name] for name in names}
+    config = transformers.GenerationConfig(
+        do_sample=True, temperature=0.8, **{"top_k": 0, **more, **rules}
+    )
+    processors = model._get_logits_processor(config, input_ids_seq_length=1, device="cpu")
+    parameters = read_rules(processors, torch.device("cpu")).library_arguments(greedy=False)
+    found = gumbel.process_logits(rows, **parameters).isfinite()
+    wanted = processors(torch.zeros(200, 1, dtype=torch.long), rows.clone()).isfinite()
+    assert (found.sum(-1) < 500).any()
+    differing = (found != wanted).any(-1).sum()
+    assert differing <= 1, "one row may have a sum near a cutoff"
+
+
+@pytest.mark.parametrize("names", [[name] for name in CUTOFFS] + [list(CUTOFFS)], ids=str)
+def test_texts_of_typical_epsilon_and_eta(model, tokenizer, names):
+    """Fused on a CPU; from logits elsewhere, and with outputs that require logits."""
+    inputs = tokenizer(PROMPTS, return_tensors="pt", padding=True)
+    rules = {**DRAWN, **{name: CUTOFFS[name] for name in names}}
+    fused = generate_texts(model, inputs, seed=3, **rules)
+    assert (model.head_calls == 0) == (model.device.type == "cpu")
+    scores = {"output_scores": True, "return_dict_in_generate": True}
+    assert torch.equal(generate_texts(model, inputs, seed=3, **scores, **rules).sequences, fused)
+    assert model.head_calls > 0
+    assert not torch.equal(generate_texts(model, inputs, seed=3, **DRAWN), fused)
+
+
+def test_cutoffs_of_a_gpu_are_applied_by_transformers():
+    processors = [transformers.TypicalLogitsWarper(0.9)]
+    assert read_rules(processors, torch.device("cuda")) is None
+    assert read_rules(processors, torch.device("cpu")).truncation == {"typical_p": 0.9}
+    late = [transformers.TypicalLogitsWarper(0.9), transformers.TopKLogitsWarper(5)]
+    assert read_rules(late, torch.device("cpu")) is None
 
 
 def chi_squared(drawn, probs):

@@ -79,6 +79,7 @@ def test_greedy_texts_are_stock_texts_without_logits(model, prompts):
     [
         DRAWN,
         {"do_sample": True, "top_k": 0, "min_p": 0.1},
+        {**DRAWN, "typical_p": 0.9, "epsilon_cutoff": 0.002, "eta_cutoff": 0.01},
         {**DRAWN, "num_return_sequences": 3},
     ],
     ids=str,
@@ -90,7 +91,7 @@ def test_texts_of_a_batch_are_those_of_generate(model, prompts, more):
 
 
 def test_unsupported_options_run_transformers_processors(model, prompts):
-    more = {"do_sample": True, "top_k": 0, "typical_p": 0.9}
+    more = {"do_sample": True, "top_k": 0, "top_h": 0.9}
     together = generate_batch(model, prompts, make_config(**more), SEEDS)
     assert model.head_calls > 0
     assert together == generate_singly(model, prompts, SEEDS, **more)

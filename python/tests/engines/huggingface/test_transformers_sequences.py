@@ -86,7 +86,7 @@ def test_a_step_draws_one_sample_a_row(model, processed, monkeypatch):
     assert set(shapes) == {(64, 1)}
 
 
-@pytest.mark.parametrize("more", [{}, {"typical_p": 0.9}], ids=["fused", "from logits"])
+@pytest.mark.parametrize("more", [{}, {"top_h": 0.9}], ids=["fused", "from logits"])
 def test_texts_of_a_batch_are_the_samples_of_one_draw(model, more, monkeypatch):
     pytest.importorskip("psutil")
     name, samples = "sample_logits" if more else "sample", []
