@@ -65,6 +65,53 @@ static void copy_transforms(struct cuda_uploads *copies, const gumbel_transforms
     }
 }
 
+static void copy_programs(struct cuda_uploads *copies, const gumbel_programs *from, int64_t batch)
+{
+    gumbel_programs *into = &copies->programs;
+
+    *into = *from;
+    into->program.data = COPY_ROWS(from->program);
+    into->min_keep.data = COPY_ROWS(from->min_keep);
+    into->temperature_range.data = COPY_ROWS(from->temperature_range);
+    into->temperature_exponent.data = COPY_ROWS(from->temperature_exponent);
+    into->typical_p.data = COPY_ROWS(from->typical_p);
+    into->top_n_sigma.data = COPY_ROWS(from->top_n_sigma);
+    into->epsilon.data = COPY_ROWS(from->epsilon);
+    into->eta.data = COPY_ROWS(from->eta);
+    into->top_a.data = COPY_ROWS(from->top_a);
+    into->surprise.data = COPY_ROWS(from->surprise);
+    into->xtc_probability.data = COPY_ROWS(from->xtc_probability);
+    into->xtc_threshold.data = COPY_ROWS(from->xtc_threshold);
+    into->xtc_keep = cuda_uploads_lists(&from->xtc_keep, batch);
+    into->smoothing_factor.data = COPY_ROWS(from->smoothing_factor);
+    into->smoothing_curve.data = COPY_ROWS(from->smoothing_curve);
+}
+
+static void free_programs(const gumbel_programs *programs)
+{
+    const void *const rows[] = {
+        programs->program.data,
+        programs->min_keep.data,
+        programs->temperature_range.data,
+        programs->temperature_exponent.data,
+        programs->typical_p.data,
+        programs->top_n_sigma.data,
+        programs->epsilon.data,
+        programs->eta.data,
+        programs->top_a.data,
+        programs->surprise.data,
+        programs->xtc_probability.data,
+        programs->xtc_threshold.data,
+        programs->smoothing_factor.data,
+        programs->smoothing_curve.data,
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        device_memory_free(rows[i]);
+    }
+    cuda_uploads_free_lists(&programs->xtc_keep);
+}
+
 void cuda_uploads_copy(struct cuda_uploads *copies, gumbel_sampling *sampling, int64_t batch,
                        int64_t tokens)
 {
@@ -80,6 +127,10 @@ void cuda_uploads_copy(struct cuda_uploads *copies, gumbel_sampling *sampling, i
         copies->truncation.min_p.data = COPY_ROWS(truncation->min_p);
         copies->truncation.top_k.data = COPY_ROWS(truncation->top_k);
         copies->truncation.top_p.data = COPY_ROWS(truncation->top_p);
+        if (truncation->programs) {
+            copy_programs(copies, truncation->programs, batch);
+            copies->truncation.programs = &copies->programs;
+        }
         sampling->truncation = &copies->truncation;
     }
 }
@@ -110,6 +161,7 @@ void cuda_uploads_free(const struct cuda_uploads *copies)
     device_memory_free(copies->truncation.min_p.data);
     device_memory_free(copies->truncation.top_k.data);
     device_memory_free(copies->truncation.top_p.data);
+    free_programs(&copies->programs);
 }
 
 /* ------------------------------------------------------------------------ outputs ---- */

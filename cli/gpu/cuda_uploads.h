@@ -8,12 +8,13 @@
 
 #include <stdint.h>
 
-#include "gumbel/gumbel.h"
+#include "gumbel/programs.h"
 
 /* Copies of the transforms and the truncation of a sampling, and of all arrays in them. */
 struct cuda_uploads {
     gumbel_transforms transforms;
     gumbel_truncation truncation;
+    gumbel_programs programs; /* their rules stay in host memory */
     gumbel_history history;
 };
 
