@@ -6,11 +6,12 @@
 ...                custom_generate=gumbel.transformers.generate)
 
 The LM head and the draw are one pass, without logits, for greedy texts, temperature, top_k, top_p,
-min_p, a repetition penalty, suppressed tokens and a minimum length, and on a CPU for typical_p,
-epsilon_cutoff and eta_cutoff. For all other settings of a GenerationConfig and for custom logits
-processors, transformers computes and processes the logits and the library draws from them. A model
-whose logits are not just the product with its head, a scale and a soft-cap is also drawn from
-logits; the log `gumbel.transformers` states why, once.
+min_p, a repetition penalty, suppressed tokens and a minimum length; on a CPU, and on GPUs that
+support such orders (gumbel/programs.h), also for typical_p, epsilon_cutoff and eta_cutoff. For all
+other settings of a GenerationConfig and for custom logits processors, transformers computes and
+processes the logits and the library draws from them. A model whose logits are not just the product
+with its head, a scale and a soft-cap is also drawn from logits; the log `gumbel.transformers`
+states why, once.
 
 draft_model= and prompt_lookup_num_tokens= decode speculatively: several tokens for each forward
 pass. generate_batch() serves many prompts by continuous batching; patch_continuous_batching()

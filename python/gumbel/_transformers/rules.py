@@ -3,15 +3,31 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional, Sequence
 
+import torch
 from transformers.generation import logits_process
 from transformers.generation.continuous_batching.cb_logits_processors import (
     ContinuousBatchingTemperatureLogitsWarper,
     ContinuousBatchingTopKLogitsWarper,
     ContinuousBatchingTopPLogitsWarper,
 )
+
+from .._calls import sample_calls as _sampling
+
+
+@functools.cache
+def _supports_programs(device: torch.device) -> bool:
+    """Whether the library draws by an order of more rules on a device; not all GPUs support it."""
+    try:
+        _sampling.sample_logits(
+            torch.zeros(1, 8, device=device), order="hf", typical_p=0.5, seed=0, logprobs=None
+        )
+    except (AssertionError, RuntimeError):  # torch raises AssertionError without CUDA
+        return False
+    return True
 
 
 @dataclass
@@ -115,7 +131,7 @@ _READERS: dict[type, Callable[[Rules, Any], bool]] = {
 }
 
 
-def read_rules(processors: Sequence[Any], device: Any) -> Optional[Rules]:
+def read_rules(processors: Sequence[Any], device: torch.device) -> Optional[Rules]:
     """The parameters of all these processors; None if the library cannot apply one of them."""
-    rules = Rules(programs=device.type == "cpu")
+    rules = Rules(programs=_supports_programs(device))
     return rules if all(rules.add_processor(processor) for processor in processors) else None

@@ -25,6 +25,7 @@ from transformers_fixtures import (  # noqa: F401, fixtures; skips without trans
 )
 
 from gumbel._transformers import decoding, stops as stops_module  # noqa: E402
+from gumbel._transformers import rules as rules_module  # noqa: E402
 from gumbel._transformers.rules import read_rules  # noqa: E402
 from gumbel._transformers.stops import LateStopCheck, StopCheck  # noqa: E402
 
@@ -208,21 +209,25 @@ def test_it_keeps_what_typical_epsilon_and_eta_keep(model, names, more):
 
 @pytest.mark.parametrize("names", [[name] for name in CUTOFFS] + [list(CUTOFFS)], ids=str)
 def test_texts_of_typical_epsilon_and_eta(model, tokenizer, names):
-    """Fused on a CPU; from logits elsewhere, and with outputs that require logits."""
+    """Fused if the device supports it; from logits with outputs that require logits."""
     inputs = tokenizer(PROMPTS, return_tensors="pt", padding=True)
     rules = {**DRAWN, **{name: CUTOFFS[name] for name in names}}
     fused = generate_texts(model, inputs, seed=3, **rules)
-    assert (model.head_calls == 0) == (model.device.type == "cpu")
+    assert (model.head_calls == 0) == rules_module._supports_programs(model.device)
+    assert model.head_calls == 0 or model.device.type != "cpu"
     scores = {"output_scores": True, "return_dict_in_generate": True}
     assert torch.equal(generate_texts(model, inputs, seed=3, **scores, **rules).sequences, fused)
     assert model.head_calls > 0
     assert not torch.equal(generate_texts(model, inputs, seed=3, **DRAWN), fused)
 
 
-def test_cutoffs_of_a_gpu_are_applied_by_transformers():
+def test_cutoffs_that_a_device_does_not_support_are_applied_by_transformers(monkeypatch):
     processors = [transformers.TypicalLogitsWarper(0.9)]
-    assert read_rules(processors, torch.device("cuda")) is None
     assert read_rules(processors, torch.device("cpu")).truncation == {"typical_p": 0.9}
+    monkeypatch.setattr(rules_module, "_supports_programs", lambda device: False)
+    assert read_rules(processors, torch.device("cpu")) is None
+    assert read_rules([transformers.TopKLogitsWarper(5)], torch.device("cpu")) is not None
+    monkeypatch.undo()
     late = [transformers.TypicalLogitsWarper(0.9), transformers.TopKLogitsWarper(5)]
     assert read_rules(late, torch.device("cpu")) is None
 
