@@ -27,6 +27,7 @@ from .history import History
 from .keywords import Function, take_keywords
 from .numbers import format_value, is_off, read_flag, read_integer
 from .programs import (
+    ORDERS,
     ROW_PARAMETERS,
     Order,
     RuleParameter,
@@ -335,8 +336,7 @@ def read_common(
         rows = request.places if masked is None else masked
         mask = _abi.Rows(*read_bitmask("mask", mask, rows, vocab))
     _set_transforms(request, mask, edits, counted, history, penalties)
-    limits = {"min_p": (min_p, 0.0), "top_k": (top_k, 0), "top_p": (top_p, 1.0)}
-    _set_truncation(request, limits, order, ties, programs)
+    _set_truncation(request, min_p, top_k, top_p, order, ties, programs)
     read_choice("logprobs", logprobs, DISTRIBUTIONS)
     request.logprobs = logprobs
     request.top_logprobs = read_integer("top_logprobs", top_logprobs, 0, 128)
@@ -426,31 +426,49 @@ def _check_history(request: Request, history: History) -> int:
 
 def _set_truncation(
     request: Request,
-    limits: dict[str, tuple[Any, Any]],
+    min_p: RowFloats,
+    top_k: RowIntegers,
+    top_p: RowFloats,
     order: Orders,
     ties: str,
     programs: dict[str, Any],
 ) -> None:
-    """Set the truncation of the request, if there is any; `limits` are {name: (value, off)}."""
-    named = programs.get("program") is not None  # each row names its order
-    orders = read_orders(order, named)
+    """Set the truncation of the request, if there is any."""
+    known = ORDERS.get(order) if type(order) is str and not programs else None
+    orders = (known,) if known else read_orders(order, programs.get("program") is not None)
     tie_rule = read_choice("ties", ties, TIES)
-    given = [name for name, (value, off) in limits.items() if not is_off(value, off)]
-    rules = read_rules(orders, programs) if programs else None
-    if not given and not rules:
+    rules = read_rules(orders, programs) if programs else {}
+    if not rules and is_off(min_p, 0.0) and is_off(top_k, 0) and is_off(top_p, 1.0):
         return
     truncation = _abi.Truncation(ties=tie_rule)
-    for name in given:
-        value, off = limits[name]
-        dtype = np.int32 if name == "top_k" else np.float32
-        request.set_row_parameter(truncation, name, name, value, off, dtype)
+    limits = {
+        "min_p": request.set_row_parameter(truncation, "min_p", "min_p", min_p, 0.0, np.float32),
+        "top_k": request.set_row_parameter(truncation, "top_k", "top_k", top_k, 0, np.int32),
+        "top_p": request.set_row_parameter(truncation, "top_p", "top_p", top_p, 1.0, np.float32),
+    }
     request.sampling.truncation = ctypes.pointer(truncation)
-    if not rules and not named and orders[0].value is not None:
+    if known is not None:
+        truncation.order = known.value
+    else:
+        _set_orders(request, truncation, orders, limits, rules, programs)
+
+
+def _set_orders(
+    request: Request,
+    truncation: _abi.Truncation,
+    orders: tuple[Order, ...],
+    limits: dict[str, bool],
+    rules: dict[str, RuleParameter],
+    programs: dict[str, Any],
+) -> None:
+    """Set the order of a truncation, or its programs; `limits` has the fields that are set."""
+    if not rules and programs.get("program") is None and orders[0].value is not None:
         truncation.order = orders[0].value
         return
+    given = [name for name, is_set in limits.items() if is_set]
     for name in given:
         check_listed(orders, name, name)
-    _set_programs(request, truncation, orders, given, rules or {}, programs)
+    _set_programs(request, truncation, orders, given, rules, programs)
 
 
 def _set_programs(

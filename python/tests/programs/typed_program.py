@@ -37,6 +37,10 @@ def draws(hidden: Floats, weight: Floats) -> list[gumbel.SampleOutput]:
     return [
         gumbel.sample(hidden, weight, temperature=[0.5] * len(hidden), seed=1, position=17),
         gumbel.sample_logits(logits, top_k=40, top_p=0.9, min_p=0.01, order="vllm", ranks=True),
+        gumbel.sample_logits(logits, order=["top_k", "typical_p"], typical_p=0.9, min_keep=2),
+        gumbel.sample_logits(
+            logits, order=["hf", ["min_p", "eta"]], program=[0] * len(logits), eta=0.01
+        ),
         gumbel.sample_logits(logits, banned=[7], logit_bias={3: 1.5}, top_logprobs=2, kept=True),
         gumbel.sample_logits(logits, num_best=4, live_rows=1, isa="reference", threads=1),
         gumbel.score(hidden, weight, tokens, softcap=30.0),
