@@ -181,6 +181,46 @@ def test_drafts_are_verified_by_programs():
     np.testing.assert_array_equal(out.tokens[:, 0], drawn.tokens[:, 0])
 
 
+def test_samplers_screens_and_prepared_calls_draw_the_same():
+    hidden = RNG.normal(size=(B, 16)).astype(np.float32)
+    weight = RNG.normal(size=(V, 16)).astype(np.float32)
+    request = {"order": "llama.cpp", "typical_p": 0.8, "xtc_probability": 0.5, "logprobs": None}
+    plain, sampler = gumbel.Sampler(seed=3), gumbel.Sampler(seed=3)
+    prepared = sampler.prepare_sample(hidden, gumbel.Screen(weight), **request)
+    for _ in range(3):
+        tokens = plain.sample(hidden, weight, **request).tokens
+        np.testing.assert_array_equal(prepared().tokens, tokens)
+
+
+def test_drafts_of_programs_are_rejected_exactly():
+    """Tokens of two programs of one row: their distribution is the target's."""
+    rows, draw = 4000, np.random.default_rng(3)
+    hidden = draw.normal(size=(1, 16)).astype(np.float32)
+    weight = (draw.normal(size=(V, 16)) * 0.4).astype(np.float32)
+    far = (hidden + draw.normal(size=(1, 16)) / 2).astype(np.float32)
+    target = {"order": "hf", "typical_p": 0.7, "top_k": 100}
+    draft = {"order": "llama.cpp", "top_n_sigma": 1.5}
+    seeds = list(range(rows))
+    many = np.repeat(far, rows, axis=0)
+    drawn = gumbel.sample(many, weight, seed=seeds, domain=gumbel.draft_domain(), **draft)
+    tokens = np.stack([np.zeros(rows, np.int32), drawn.tokens[:, 0]], axis=1)
+    out = gumbel.verify(
+        np.repeat(hidden, 2 * rows, axis=0),
+        weight,
+        tokens,
+        rule="rejection",
+        seed=seeds,
+        proposal=gumbel.proposal(np.repeat(far, 2 * rows, axis=0), weight, **draft),
+        **target,
+    )
+    expected = rows * gumbel.softmax(hidden @ weight.T, **target)[0].astype(float)
+    counts = np.bincount(out.tokens[:, 0], minlength=V)
+    assert not counts[expected == 0].any() and 0.05 < out.accepted.mean() < 0.9
+    cells = expected >= 8
+    deviation = ((counts - expected)[cells] ** 2 / expected[cells]).sum() - cells.sum()
+    assert cells.sum() > 20 and deviation < 5 * np.sqrt(2 * cells.sum())
+
+
 ARRAYS = {
     "typical_p": ("hf", np.float32, [0.9, 0.5, 0.2, 1.0], [0.2, 0.9, 0.9, 0.3]),
     "top_n_sigma": ("llama.cpp", np.float32, [1, 0, 2, 1], [0, 1, 1, 2]),
