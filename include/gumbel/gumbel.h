@@ -530,7 +530,8 @@ typedef struct gumbel_output {
  *  head, logits  one of the two is the input, the other is NULL; data pointers are not read
  *  output        the output of gumbel_sample() or gumbel_sample_logits(). NULL gives the maximum
  *                for all calls with the other arguments: gumbel_sample(), gumbel_partial(),
- *                gumbel_process_logits(), gumbel_softmax() and their variants.
+ *                gumbel_process_logits(), gumbel_softmax() and their variants, except calls with
+ *                ranks, kept, num_top, num_best or raw log-probabilities: pass their output.
  *  returns       GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED.           since 0.2 */
 GUMBEL_CALL gumbel_workspace_size(const gumbel_device *device, const gumbel_head *head,
                                   const gumbel_logits *logits, const gumbel_sampling *sampling,
