@@ -182,6 +182,7 @@ typedef enum gumbel_row_status {
     GUMBEL_ROW_SLOT = 5,        /* CUDA only: the row's slot is not in [0, slots.count) */
     GUMBEL_ROW_UNUSED = 6,      /* row >= live_rows[0]: not drawn */
     GUMBEL_ROW_DRAFT = 7,       /* CUDA only: the draft is not valid (drafts.h) */
+    GUMBEL_ROW_LISTS = 8,       /* a list of gumbel_make_lists() has no room (recent.h) */
 } gumbel_row_status;
 
 /* Return one English phrase for a status; static storage; never NULL, even for unknown values.

@@ -58,16 +58,6 @@ gumbel_status gumbel_history_start(gumbel_device *device, void *stream,
                                           error);
 }
 
-static gumbel_status check_counts(const int32_t *counts, int64_t batch, int64_t token_stride,
-                                  gumbel_error *error)
-{
-    for (int64_t b = 0; b < batch && counts; b++)
-        GUMBEL_REFUSE_IF(counts[b] < 0 || counts[b] > token_stride, error, "counts",
-                         "counts[%" PRId64 "] is %d; it must be in 0..%" PRId64, b, (int)counts[b],
-                         token_stride);
-    return GUMBEL_OK;
-}
-
 gumbel_status gumbel_history_update(gumbel_device *device, void *stream,
                                     const gumbel_history *history, int64_t batch,
                                     const gumbel_slots *slots, const int32_t *tokens,
@@ -75,23 +65,12 @@ gumbel_status gumbel_history_update(gumbel_device *device, void *stream,
                                     gumbel_error *error)
 {
     gumbel_history full;
-    int64_t elements;
-    if (token_stride == 0)
-        token_stride = 1;
     slots = slots ? slots : &no_slots;
     GUMBEL_FORWARD(read_history(&full, device, history, batch, slots, stream, error));
-    GUMBEL_REFUSE_IF(token_stride < 0 || __builtin_mul_overflow(batch, token_stride, &elements) ||
-                         elements > INT64_MAX / (int64_t)sizeof *tokens,
-                     error, "token_stride",
-                     "is %" PRId64 "; it must be >= 0, and the tokens must fit in memory",
-                     token_stride);
+    GUMBEL_FORWARD(gumbel_read_tokens(tokens, &token_stride, counts, batch,
+                                      device->backend->host_memory, error));
     if (batch == 0)
         return GUMBEL_OK;
-    GUMBEL_REFUSE_IF(!tokens, error, "tokens", "is NULL");
-    GUMBEL_FORWARD(gumbel_check_aligned(tokens, sizeof *tokens, "tokens", error));
-    GUMBEL_FORWARD(gumbel_check_aligned(counts, sizeof *counts, "counts", error));
-    if (device->backend->host_memory)
-        GUMBEL_FORWARD(check_counts(counts, batch, token_stride, error));
     return device->backend->history_update(device, stream, &full, batch, slots, tokens,
                                            token_stride, counts, error);
 }

@@ -51,6 +51,8 @@ const char *gumbel_row_status_string(gumbel_row_status status)
         return "the row is not one of the live rows";
     case GUMBEL_ROW_DRAFT:
         return "the draft is not valid";
+    case GUMBEL_ROW_LISTS:
+        return "a list of the row has no room for its ids";
     }
     return "unknown row status";
 }

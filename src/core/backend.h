@@ -19,6 +19,8 @@
 
 typedef struct gumbel_verification gumbel_verification; /* drafts/draft_rows.h */
 typedef struct gumbel_proposal gumbel_proposal;         /* drafts/proposal.h */
+typedef struct gumbel_recent_call gumbel_recent_call;   /* core/recent_row.h */
+typedef struct gumbel_lists_call gumbel_lists_call;
 
 /* Arguments of finish(): summaries, and the outputs or summaries that they are merged into. */
 typedef struct gumbel_finish_call {
@@ -192,6 +194,15 @@ typedef struct gumbel_backend {
                                     const gumbel_slots *slots, const int32_t *tokens,
                                     int64_t token_stride, const int32_t *counts,
                                     gumbel_error *error);
+    /* Clears rings of recent tokens, then appends the tokens of the lists. batch > 0. */
+    gumbel_status (*recent_start)(gumbel_device *device, void *stream,
+                                  const gumbel_recent_call *call, gumbel_error *error);
+    /* Appends tokens to rings. batch > 0. */
+    gumbel_status (*recent_append)(gumbel_device *device, void *stream,
+                                   const gumbel_recent_call *call, gumbel_error *error);
+    /* Writes the lists that follow from rings. batch > 0. */
+    gumbel_status (*make_lists)(gumbel_device *device, void *stream, const gumbel_lists_call *call,
+                                gumbel_error *error);
     /* Fills noise [B, S, V]. The problem has a batch, a token range and sampling, no tensors. */
     gumbel_status (*store_noise)(gumbel_device *device, const gumbel_problem *problem, float *noise,
                                  int64_t noise_stride, gumbel_error *error);

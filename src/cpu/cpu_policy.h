@@ -66,6 +66,9 @@
 #define CPU_PARALLEL_TILES    2
 #define CPU_PARALLEL_LISTS    4
 
+/* Lengths of matches that DRY keeps on the stack; a longer match is compared token by token. */
+#define CPU_DRY_LENGTHS 4096
+
 /* Maximum draws of a call that uses a screen: a candidate list takes 3 KiB per draw and thread. */
 #define CPU_SCREEN_DRAWS_MAX 64
 /* A row becomes a fallback row once 1/64 of its vocabulary has been scored, because weights of

@@ -78,3 +78,25 @@ gumbel_status gumbel_read_history(gumbel_history *into, const gumbel_history *hi
 #undef FIELD
     return GUMBEL_OK;
 }
+
+gumbel_status gumbel_read_tokens(const int32_t *tokens, int64_t *stride, const int32_t *counts,
+                                 int64_t batch, int host, gumbel_error *error)
+{
+    int64_t elements;
+    if (*stride == 0)
+        *stride = 1;
+    GUMBEL_REFUSE_IF(*stride < 0 || __builtin_mul_overflow(batch, *stride, &elements) ||
+                         elements > INT64_MAX / (int64_t)sizeof *tokens,
+                     error, "token_stride",
+                     "is %" PRId64 "; it must be >= 0, and the tokens must fit in memory", *stride);
+    if (batch == 0)
+        return GUMBEL_OK;
+    GUMBEL_REFUSE_IF(!tokens, error, "tokens", "is NULL");
+    GUMBEL_FORWARD(gumbel_check_aligned(tokens, sizeof *tokens, "tokens", error));
+    GUMBEL_FORWARD(gumbel_check_aligned(counts, sizeof *counts, "counts", error));
+    for (int64_t b = 0; b < batch && counts && host; b++)
+        GUMBEL_REFUSE_IF(counts[b] < 0 || counts[b] > *stride, error, "counts",
+                         "counts[%" PRId64 "] is %d; it must be in 0..%" PRId64, b, (int)counts[b],
+                         *stride);
+    return GUMBEL_OK;
+}

@@ -19,4 +19,9 @@ gumbel_status gumbel_check_lists(const gumbel_token_lists *lists, int takes_valu
 gumbel_status gumbel_check_host_lists(const gumbel_token_lists *lists, int64_t batch,
                                       const char *name, gumbel_error *error);
 
+/* Checks the tokens of a call that appends to histories or rings, [B] rows at *stride, and makes
+ * the stride explicit. `host`: the values of `counts` are in host memory. */
+gumbel_status gumbel_read_tokens(const int32_t *tokens, int64_t *stride, const int32_t *counts,
+                                 int64_t batch, int host, gumbel_error *error);
+
 #endif

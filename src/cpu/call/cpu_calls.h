@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Backend functions that draw nothing (backend.h): noise, positions, histories.
+ * Backend functions that draw nothing (backend.h): noise, positions, histories, recent tokens.
  */
 #ifndef GUMBEL_CPU_CALLS_H
 #define GUMBEL_CPU_CALLS_H
 
 #include "core/backend.h"
+#include "core/recent_row.h"
 
 gumbel_status cpu_compute_noise(gumbel_device *device, const gumbel_problem *problem, float *noise,
                                 int64_t noise_stride, gumbel_error *error);
@@ -20,5 +21,11 @@ gumbel_status cpu_start_history(gumbel_device *device, void *stream, const gumbe
 gumbel_status cpu_update_history(gumbel_device *device, void *stream, const gumbel_history *history,
                                  int64_t batch, const gumbel_slots *slots, const int32_t *tokens,
                                  int64_t token_stride, const int32_t *counts, gumbel_error *error);
+gumbel_status cpu_start_recent(gumbel_device *device, void *stream, const gumbel_recent_call *call,
+                               gumbel_error *error);
+gumbel_status cpu_append_recent(gumbel_device *device, void *stream, const gumbel_recent_call *call,
+                                gumbel_error *error);
+gumbel_status cpu_make_lists(gumbel_device *device, void *stream, const gumbel_lists_call *call,
+                             gumbel_error *error);
 
 #endif
