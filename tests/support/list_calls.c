@@ -95,6 +95,8 @@ static gumbel_sequences make_sequences(list_call *call, uint64_t *random, int32_
         lengths[k] = one_of(random, 2) ? 1 : between(random, 1, 4);
         for (int i = 0; i < 4; i++)
             rows[k][i] = between(random, 0, alphabet - 1);
+        if (k > 0 && one_of(random, 3)) /* one continues the other */
+            memcpy(rows[k], rows[k - 1], sizeof *rows);
     }
     for (int64_t b = 0; b < groups; b++)
         sort_sequences(rows, lengths, of_row[b], of_row[b + 1]);

@@ -33,6 +33,7 @@ typedef enum cuda_module {
     CUDA_MODULE_FINISH,
     CUDA_MODULE_GATHER,
     CUDA_MODULE_HISTORY,
+    CUDA_MODULE_MAKE_LISTS,
     CUDA_MODULE_NAIVE,
     CUDA_MODULE_NOISE,
     CUDA_MODULE_LOGITS,
@@ -90,6 +91,7 @@ typedef struct cuda_device {
     CUfunction gather;
     CUfunction history_start;
     CUfunction history_update;
+    CUfunction recent_start, recent_append, make_lists;
     CUfunction naive;
     CUfunction truncated_two_pass;
     CUfunction edit_logits;

@@ -35,6 +35,7 @@ IMAGE(fused_sm80);
 IMAGE(fused_sm90);
 IMAGE(gather);
 IMAGE(history);
+IMAGE(make_lists);
 IMAGE(top64_select);
 IMAGE(logits);
 IMAGE(naive);

@@ -5,6 +5,7 @@
 #include "core/fail.h"
 #include "cuda/host/cuda_device.h"
 #include "cuda/host/cuda_images.h"
+#include "gumbel/recent.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -22,6 +23,7 @@ static const unsigned char *const images[] = {
     [CUDA_MODULE_FINISH] = cuda_image_finish,
     [CUDA_MODULE_GATHER] = cuda_image_gather,
     [CUDA_MODULE_HISTORY] = cuda_image_history,
+    [CUDA_MODULE_MAKE_LISTS] = cuda_image_make_lists,
     [CUDA_MODULE_NAIVE] = cuda_image_naive,
     [CUDA_MODULE_NOISE] = cuda_image_noise,
     [CUDA_MODULE_LOGITS] = cuda_image_logits,
@@ -73,6 +75,9 @@ static const single_kernel single_kernels[] = {
     {CUDA_MODULE_GATHER, "gumbel_gather_logits", AT(gather), 0},
     {CUDA_MODULE_HISTORY, "gumbel_start_history", AT(history_start), 0},
     {CUDA_MODULE_HISTORY, "gumbel_update_history", AT(history_update), 0},
+    {CUDA_MODULE_HISTORY, "gumbel_start_recent", AT(recent_start), 0},
+    {CUDA_MODULE_HISTORY, "gumbel_append_recent", AT(recent_append), 0},
+    {CUDA_MODULE_MAKE_LISTS, "gumbel_make_row_lists", AT(make_lists), CUDA_LISTS_BYTES_MAX},
     {CUDA_MODULE_NAIVE, "gumbel_draw_naive", AT(naive), 0},
     {CUDA_MODULE_NOISE, "gumbel_make_noise", AT(noise), 0},
     {CUDA_MODULE_TRUNCATED_TWO_PASS, "gumbel_truncated_two_pass", AT(truncated_two_pass),

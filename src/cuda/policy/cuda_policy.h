@@ -381,6 +381,13 @@ static inline int64_t cuda_blocks_per_split(int64_t blocks, int64_t batch, int m
 /* Tokens of a row whose history a CTA initialises. */
 #define CUDA_HISTORY_TILE 16384
 
+/* Threads of a CTA that makes a row's lists, and its shared memory: a table with `places` places,
+ * and the ids of a list. */
+#define CUDA_LISTS_THREADS                 512
+#define CUDA_LISTS_STATE_BYTES             32
+#define CUDA_LISTS_BYTES(places, capacity) (CUDA_LISTS_STATE_BYTES + 8 * ((places) + (capacity)))
+#define CUDA_LISTS_BYTES_MAX               CUDA_LISTS_BYTES(2 * GUMBEL_LIST_MAX, GUMBEL_LIST_MAX)
+
 /* Shared memory of a CTA that finds the best scores of a draw (best.cu). */
 #define CUDA_BEST_BYTES 16640
 

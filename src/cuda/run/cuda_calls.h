@@ -7,6 +7,7 @@
 
 #include "core/backend.h"
 #include "cuda/common/cuda_params.h"
+#include "cuda/common/cuda_recent_params.h"
 
 gumbel_status cuda_start_history(gumbel_device *device, void *stream, const gumbel_history *history,
                                  int64_t batch, const gumbel_slots *slots,
@@ -16,6 +17,12 @@ gumbel_status cuda_update_history(gumbel_device *device, void *stream,
                                   const gumbel_history *history, int64_t batch,
                                   const gumbel_slots *slots, const int32_t *tokens,
                                   int64_t token_stride, const int32_t *counts, gumbel_error *error);
+gumbel_status cuda_start_recent(gumbel_device *device, void *stream, const gumbel_recent_call *call,
+                                gumbel_error *error);
+gumbel_status cuda_append_recent(gumbel_device *device, void *stream,
+                                 const gumbel_recent_call *call, gumbel_error *error);
+gumbel_status cuda_make_lists(gumbel_device *device, void *stream, const gumbel_lists_call *call,
+                              gumbel_error *error);
 gumbel_status cuda_store_noise(gumbel_device *device, const gumbel_problem *problem, float *noise,
                                int64_t noise_stride, gumbel_error *error);
 gumbel_status cuda_advance_step(gumbel_device *device, void *stream, const gumbel_step *step,

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Histories that penalties count, by a kernel each.
+ * Histories that penalties count, rings of recent tokens, and the lists that follow from these, by
+ * a kernel each.
  */
 #include "core/fail.h"
 #include "cuda/run/cuda_calls.h"
 #include "cuda/run/cuda_run.h"
 
-/* Queue a kernel of the history. */
-static gumbel_status launch_history(cuda_device *cuda, CUfunction kernel, int64_t ctas,
-                                    cuda_history_params *p, void *stream, gumbel_error *error)
+/* Queues a kernel. */
+static gumbel_status launch_rows(cuda_device *cuda, CUfunction kernel, cuda_shape shape, void *p,
+                                 void *stream, gumbel_error *error)
 {
     cuda_job job = {.cuda = cuda, .stream = stream, .error = error};
-    if (ctas > INT32_MAX)
+    if (shape.ctas > INT32_MAX)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "batch",
                            "B rows are more than one call on CUDA takes");
-    return cuda_launch_in_context(&job, kernel, cuda_shape_of(ctas), p);
+    return cuda_launch_in_context(&job, kernel, shape, p);
 }
 
 gumbel_status cuda_start_history(gumbel_device *device, void *stream, const gumbel_history *history,
@@ -31,7 +32,8 @@ gumbel_status cuda_start_history(gumbel_device *device, void *stream, const gumb
         .outputs = *outputs,
     };
     p.tiles = (history->vocab_size + CUDA_HISTORY_TILE - 1) / CUDA_HISTORY_TILE;
-    return launch_history(cuda, cuda->history_start, p.tiles * batch, &p, stream, error);
+    return launch_rows(cuda, cuda->history_start, cuda_shape_of(p.tiles * batch), &p, stream,
+                       error);
 }
 
 gumbel_status cuda_update_history(gumbel_device *device, void *stream,
@@ -49,5 +51,38 @@ gumbel_status cuda_update_history(gumbel_device *device, void *stream,
         .counts = counts,
     };
     int64_t ctas = (batch + CUDA_THREADS - 1) / CUDA_THREADS;
-    return launch_history(cuda, cuda->history_update, ctas, &p, stream, error);
+    return launch_rows(cuda, cuda->history_update, cuda_shape_of(ctas), &p, stream, error);
+}
+
+gumbel_status cuda_start_recent(gumbel_device *device, void *stream, const gumbel_recent_call *call,
+                                gumbel_error *error)
+{
+    cuda_device *cuda = (cuda_device *)device;
+    cuda_recent_params p = {.call = *call, .tiles = 1};
+    int64_t ctas;
+    if (call->history.prompt)
+        p.tiles = (call->history.vocab_size + CUDA_HISTORY_TILE - 1) / CUDA_HISTORY_TILE;
+    if (__builtin_mul_overflow(p.tiles, call->batch, &ctas))
+        ctas = INT64_MAX;
+    return launch_rows(cuda, cuda->recent_start, cuda_shape_of(ctas), &p, stream, error);
+}
+
+gumbel_status cuda_append_recent(gumbel_device *device, void *stream,
+                                 const gumbel_recent_call *call, gumbel_error *error)
+{
+    cuda_device *cuda = (cuda_device *)device;
+    cuda_recent_params p = {.call = *call};
+    const int64_t ctas = (call->batch + CUDA_THREADS - 1) / CUDA_THREADS;
+    return launch_rows(cuda, cuda->recent_append, cuda_shape_of(ctas), &p, stream, error);
+}
+
+gumbel_status cuda_make_lists(gumbel_device *device, void *stream, const gumbel_lists_call *call,
+                              gumbel_error *error)
+{
+    cuda_device *cuda = (cuda_device *)device;
+    const int capacity = (int)call->lists.capacity;
+    cuda_lists_params p = {.call = *call, .places = cuda_list_places(capacity)};
+    const cuda_shape shape = {call->batch, CUDA_LISTS_THREADS, CUDA_LISTS_BYTES(p.places, capacity),
+                              0};
+    return launch_rows(cuda, cuda->make_lists, shape, &p, stream, error);
 }

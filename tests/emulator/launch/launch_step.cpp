@@ -25,6 +25,7 @@ argmax_effort effort;
 #include "cuda/logits/group_tokens.cu"
 #include "cuda/step/drafts.cu"
 #include "cuda/step/history.cu"
+#include "cuda/step/make_lists.cu"
 #include "cuda/step/rule_drafts.cu"
 
 // The CTAs of a launch run one after the other, so shared memory may be static.
@@ -109,6 +110,25 @@ void emulate_update_history(const cuda_history_params &p, uint64_t *random, cons
 {
     emulate<cuda_history_params, gumbel_update_history>(p, ctas_of(p.batch), CUDA_THREADS, 0,
                                                         random, what);
+}
+
+void emulate_start_recent(const cuda_recent_params &p, uint64_t *random, const char *what)
+{
+    emulate<cuda_recent_params, gumbel_start_recent>(p, p.tiles * p.call.batch, CUDA_THREADS, 0,
+                                                     random, what);
+}
+
+void emulate_append_recent(const cuda_recent_params &p, uint64_t *random, const char *what)
+{
+    emulate<cuda_recent_params, gumbel_append_recent>(p, ctas_of(p.call.batch), CUDA_THREADS, 0,
+                                                      random, what);
+}
+
+void emulate_make_lists(const cuda_lists_params &p, uint64_t *random, const char *what)
+{
+    emulate<cuda_lists_params, gumbel_make_row_lists>(
+        p, p.call.batch, CUDA_LISTS_THREADS, CUDA_LISTS_BYTES(p.places, p.call.lists.capacity),
+        random, what);
 }
 
 void emulate_best(const cuda_best_params &p, uint64_t *random, const char *what)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches, as fibers, the kernels around a draw: drafts, histories, lists of allowed tokens, best
- * scores, and draws of parts.
+ * Launches, as fibers, the kernels around a draw: drafts, histories, recent tokens and their lists,
+ * lists of allowed tokens, best scores, and draws of parts.
  */
 #ifndef TESTS_EMULATOR_LAUNCH_STEP_H
 #define TESTS_EMULATOR_LAUNCH_STEP_H
@@ -9,6 +9,7 @@
 #include "drafts/rule_params.h"
 #include "cuda/common/cuda_params.h"
 #include "cuda/common/cuda_parts.h"
+#include "cuda/common/cuda_recent_params.h"
 #include "cuda/common/cuda_truncated_params.h"
 
 /* Work of residual draws from a draft's head beyond their lists: warps that searched again, their
@@ -28,6 +29,9 @@ argmax_effort emulate_draw_residuals(const gumbel_rule_params &p, uint64_t *rand
                                      const char *what);
 void emulate_start_history(const cuda_history_params &p, uint64_t *random, const char *what);
 void emulate_update_history(const cuda_history_params &p, uint64_t *random, const char *what);
+void emulate_start_recent(const cuda_recent_params &p, uint64_t *random, const char *what);
+void emulate_append_recent(const cuda_recent_params &p, uint64_t *random, const char *what);
+void emulate_make_lists(const cuda_lists_params &p, uint64_t *random, const char *what);
 void emulate_best(const cuda_best_params &p, uint64_t *random, const char *what);
 void emulate_parts(const cuda_parts_params &p, uint64_t *random, const char *what);
 void emulate_allow(const cuda_allow_params &p, uint64_t *random, const char *what);
