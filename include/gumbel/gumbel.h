@@ -170,7 +170,7 @@ typedef enum gumbel_status {
 
 /* The status of a row. A row whose status is not GUMBEL_ROW_OK has token -1, and NaN in its float
  * outputs. If several data statuses (1 to 3) apply, the smallest value is reported. If several
- * parameter statuses (4 to 7) apply, the largest value is reported. Parameter statuses take
+ * parameter statuses (4 to 8) apply, the largest value is reported. Parameter statuses take
  * precedence over data statuses. A logit is usable if the id of its token is below vocab_size, and
  * no mask or list of the transforms excludes the token. */
 typedef enum gumbel_row_status {
@@ -383,7 +383,9 @@ typedef struct gumbel_history {
  *  bias         y += value; if an id is listed twice, both values are added, in list order
  *  repetition   r, for tokens of the prompt or the output: y > 0 ? y / r : y * r
  *  frequency    f, for tokens of the output: y -= f * count
- *  presence     p, for tokens of the output: y -= p if count > 0 */
+ *  presence     p, for tokens of the output: y -= p if count > 0
+ *  late_bias    as bias, but after the penalties
+ *  list_status  rows b with the value GUMBEL_ROW_LISTS are not drawn and have that status */
 typedef struct gumbel_transforms {
     size_t struct_size;
     gumbel_row_i32 mask;        /* [B, ceil((first_token + V) / 32)]; stride in words */
@@ -398,6 +400,9 @@ typedef struct gumbel_transforms {
     const gumbel_history *history;
     gumbel_token_lists prompt_tokens;
     gumbel_token_lists output_tokens;
+    gumbel_token_lists late_bias; /* with values: finite or -inf. since 0.3 */
+    const int32_t *list_status;   /* [B] of gumbel_make_lists() (recent.h), beside its lists in
+                                   * `banned` or `late_bias`; NULL: none. since 0.3 */
 } gumbel_transforms;
 
 /* The order of the truncation rules. In sequence, each rule applies to the renormalised survivors
@@ -691,7 +696,8 @@ typedef struct gumbel_summary {
     uint64_t mass[3];
     int32_t mass_exponent; /* INT32_MIN if empty */
     uint32_t flags; /* bit 0: a NaN logit, bit 1: a +inf logit, bit 2: a bad temperature, bit 3: a
-                     * slot out of range, bit 4: an unused row */
+                     * slot out of range, bit 4: an unused row, bit 5: a row whose lists have no
+                     * room */
 } gumbel_summary;
 
 /* gumbel_partial(): write the summaries of one shard or chunk of the vocabulary. To stream weights

@@ -3,23 +3,25 @@
  * libgumbel: rings of recent tokens, and the token lists that follow from them.
  *
  * A ring holds the last tokens of each row. Rules that forbid or discourage repetition read it:
- * gumbel_make_lists() writes a list of banned tokens and a list of late biases for each row. A ring
- * can also keep a gumbel_history that counts the last tokens only, so that penalties have a window.
- * All memory is the caller's; on CUDA it is device memory, and a CUDA graph can capture a whole
- * decode step: lists, draw, append.
+ * gumbel_make_lists() writes a list of banned tokens and a list of late biases for each row, which
+ * gumbel_transforms takes. A ring can also keep a gumbel_history that counts the last tokens only,
+ * so that penalties have a window. All memory is the caller's; on CUDA it is device memory, and a
+ * CUDA graph can capture a whole decode step: lists, draw, append.
  *
- * Example: no 3-gram twice, and a repetition penalty over the last 64 tokens, on the CPU. `tokens`,
- * `count`, `offsets`, `ids` and `status` have B rows; `history` is a gumbel_history.
+ * Example: DRY and a repetition penalty over the last 64 tokens, on the CPU. `tokens`, `count`,
+ * `offsets`, `ids`, `values` and `status` have B rows; `history` is a gumbel_history.
  *
  *     gumbel_recent recent = {.struct_size = sizeof recent, .capacity = 4096};
  *     recent.tokens = tokens, recent.count = count, recent.history = &history;
  *     gumbel_list_rules rules = {.struct_size = sizeof rules};
- *     rules.ngram_size = (gumbel_row_i32){&three, GUMBEL_SAME};
+ *     rules.dry_multiplier = (gumbel_row_f32){&multiplier, GUMBEL_SAME};
  *     gumbel_row_lists lists = {.struct_size = sizeof lists, .capacity = 256};
- *     lists.offsets = offsets, lists.banned = ids, lists.status = status;
+ *     lists.offsets = offsets, lists.status = status;
+ *     lists.late_ids = ids, lists.late_values = values;
  *     gumbel_transforms changes = {.struct_size = sizeof changes, .history = &history};
  *     changes.repetition = (gumbel_row_f32){&repetition, GUMBEL_SAME};
- *     changes.banned = (gumbel_token_lists){offsets, ids, NULL, 0};
+ *     changes.late_bias = (gumbel_token_lists){offsets, ids, values, 0};
+ *     changes.list_status = status;
  *     check(gumbel_recent_start(device, NULL, &recent, B, NULL, &prompts, NULL, &error));
  *     while (...) {
  *         check(gumbel_make_lists(device, NULL, &rules, &recent, B, NULL, &lists, &error));
@@ -137,7 +139,8 @@ typedef struct gumbel_list_rules {
 } gumbel_list_rules;
 
 /* Where gumbel_make_lists() writes. In each list the ids are distinct and ascending; unused places
- * hold INT32_MAX, which no vocabulary below 2^31 tokens has, and 0. */
+ * hold INT32_MAX, which no vocabulary below 2^31 tokens has, and 0. For gumbel_transforms, the
+ * lists are {offsets, banned} and {offsets, late_ids, late_values}. */
 typedef struct gumbel_row_lists {
     size_t struct_size;
     int64_t capacity;   /* places of a row in each list, 1..GUMBEL_LIST_MAX */
@@ -147,7 +150,7 @@ typedef struct gumbel_row_lists {
     float *late_values; /* [B, capacity], with late_ids */
     int32_t *status;    /* [B] a gumbel_row_status: OK; LISTS, if a list of the row has more than
                          * `capacity` ids; on CUDA also SLOT. If it is not OK, both lists are
-                         * empty */
+                         * empty. The value of gumbel_transforms.list_status */
 } gumbel_row_lists;
 
 /* gumbel_make_lists(): write the lists of each row for the next draw.

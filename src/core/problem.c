@@ -32,6 +32,8 @@ gumbel_problem gumbel_problem_slice(const gumbel_problem *problem, int64_t first
         skip_lists(&t->bias, first);
         skip_lists(&t->prompt_tokens, first);
         skip_lists(&t->output_tokens, first);
+        skip_lists(&t->late_bias, first);
+        t->list_status = t->list_status ? t->list_status + first : NULL;
         skip_lists(&p.programs.xtc_keep, first);
     }
     skip_lists(&p.path, first);
@@ -91,6 +93,7 @@ static void assert_request(const gumbel_problem *p)
     assert_lists(&t->allowed, (request & GUMBEL_FEATURE_ALLOWED) != 0);
     assert_lists(&t->banned, (request & GUMBEL_FEATURE_BANNED) != 0);
     assert_lists(&t->bias, (request & GUMBEL_FEATURE_BIAS) != 0);
+    assert_lists(&t->late_bias, (request & GUMBEL_FEATURE_LATE_BIAS) != 0);
     assert_rows(t->repetition.data, t->repetition.stride, 1);
     assert_rows(t->frequency.data, t->frequency.stride, 1);
     assert_rows(t->presence.data, t->presence.stride, 1);

@@ -27,13 +27,14 @@ typedef enum gumbel_feature {
     GUMBEL_FEATURE_ALLOWED = 1 << 11,
     GUMBEL_FEATURE_BEST = 1 << 12,    /* num_best > 0, and their ids or scores */
     GUMBEL_FEATURE_PROGRAM = 1 << 13, /* in place of GUMBEL_FEATURE_TRUNCATION */
-    GUMBEL_FEATURE_END = 1 << 14,
+    GUMBEL_FEATURE_LATE_BIAS = 1 << 14,
+    GUMBEL_FEATURE_END = 1 << 15,
 } gumbel_feature;
 
 /* Features that change z alone, which a shard can apply; others require the whole vocabulary. */
 #define GUMBEL_FEATURE_TRANSFORMS                                                                  \
     (GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_BANNED | GUMBEL_FEATURE_BIAS |                           \
-     GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_ALLOWED)
+     GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_ALLOWED | GUMBEL_FEATURE_LATE_BIAS)
 
 typedef struct gumbel_problem {
     int64_t batch;         /* B */

@@ -72,6 +72,21 @@ GUMBEL_INLINE gumbel_row gumbel_problem_row(const gumbel_problem *p, int64_t b)
     return row;
 }
 
+/* The index of row b's token lists. */
+GUMBEL_INLINE int64_t gumbel_problem_list_of_row(const gumbel_problem *p, int64_t b)
+{
+    return p->list_of_row ? p->list_of_row[p->first_row + b] : b;
+}
+
+/* GUMBEL_FLAG_LISTS if a made list of row b has no room for its ids, else 0. */
+GUMBEL_INLINE uint32_t gumbel_problem_list_flags(const gumbel_problem *p, int64_t b)
+{
+    const int32_t *status = p->transforms.list_status;
+    return status && status[gumbel_problem_list_of_row(p, b)] == GUMBEL_ROW_LISTS
+               ? GUMBEL_FLAG_LISTS
+               : 0;
+}
+
 /* Flags of a summary for row b by its parameters; 0 if they are valid. Entry points check
  * parameters that the host can read. */
 GUMBEL_INLINE uint32_t gumbel_problem_row_flags(const gumbel_problem *p, int64_t b)
@@ -87,7 +102,8 @@ GUMBEL_INLINE uint32_t gumbel_problem_row_flags(const gumbel_problem *p, int64_t
             return GUMBEL_FLAG_SLOT;
     }
     float t = gumbel_temperature_at(p, gumbel_problem_slot(p, b));
-    return t >= 0.0f && t < INFINITY ? 0 : GUMBEL_FLAG_TEMPERATURE;
+    uint32_t flags = gumbel_problem_list_flags(p, b);
+    return t >= 0.0f && t < INFINITY ? flags : flags | GUMBEL_FLAG_TEMPERATURE;
 }
 
 /* Sets of orders, a bit each. min_p and top_k have the same cutoffs in every order, so an order
@@ -144,12 +160,6 @@ GUMBEL_INLINE gumbel_penalties gumbel_problem_penalties(const gumbel_problem *p,
     q.frequency = t->frequency.data ? t->frequency.data[slot * t->frequency.stride] : 0.0f;
     q.presence = t->presence.data ? t->presence.data[slot * t->presence.stride] : 0.0f;
     return q;
-}
-
-/* The index of row b's token lists. */
-GUMBEL_INLINE int64_t gumbel_problem_list_of_row(const gumbel_problem *p, int64_t b)
-{
-    return p->list_of_row ? p->list_of_row[p->first_row + b] : b;
 }
 
 /* Occurrences of token t < vocab_size in the output of a slot. */

@@ -22,6 +22,7 @@
 #define GUMBEL_FLAG_TEMPERATURE 4u
 #define GUMBEL_FLAG_SLOT        8u
 #define GUMBEL_FLAG_UNUSED      16u
+#define GUMBEL_FLAG_LISTS       32u
 
 /* An ulp of a float32 this large is 256, so adding ln V <= 21.5 does not change it. */
 #define GUMBEL_MASS_RANGE 0x1p31f
@@ -198,6 +199,8 @@ GUMBEL_INLINE gumbel_row_status gumbel_summary_status(const gumbel_summary *s)
 {
     if (s->flags & GUMBEL_FLAG_UNUSED)
         return GUMBEL_ROW_UNUSED;
+    if (s->flags & GUMBEL_FLAG_LISTS)
+        return GUMBEL_ROW_LISTS;
     if (s->flags & GUMBEL_FLAG_SLOT)
         return GUMBEL_ROW_SLOT;
     if (s->flags & GUMBEL_FLAG_TEMPERATURE)

@@ -40,6 +40,10 @@ static void digest_row(ranks_header *header, const gumbel_problem *p, int64_t b)
             ranks_add_digest(header->digests[RANKS_TRANSFORMS], lists->ids + lists->offsets[list],
                              (size_t)count * sizeof *lists->ids);
     }
+    if (p->transforms.list_status) {
+        uint32_t flags = gumbel_problem_list_flags(p, b);
+        ADD(RANKS_TRANSFORMS, flags);
+    }
     if (p->features & GUMBEL_FEATURE_TRUNCATION) {
         gumbel_problem whole = *p;
         whole.vocab = INT64_C(1) << 32; /* above every top_k */

@@ -113,7 +113,7 @@ gumbel_status gumbel_check_host_sampling(const gumbel_problem *p, gumbel_error *
     GUMBEL_FORWARD(gumbel_check_host_slots(&s->slots, live, "sampling.slots", error));
     int64_t temperatures = s->temperature.stride ? live : live > 0;
     for (int64_t b = 0; b < temperatures; b++)
-        if (gumbel_problem_row_flags(p, b)) {
+        if (gumbel_problem_row_flags(p, b) & GUMBEL_FLAG_TEMPERATURE) {
             float found = gumbel_temperature_at(p, gumbel_problem_slot(p, b));
             char field[48];
             snprintf(field, sizeof field, "sampling.temperature[%" PRId64 "]",

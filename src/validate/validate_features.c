@@ -39,6 +39,8 @@ const char *gumbel_feature_field(gumbel_feature bit)
         return "output.num_best";
     case GUMBEL_FEATURE_PROGRAM:
         return "sampling.truncation.programs";
+    case GUMBEL_FEATURE_LATE_BIAS:
+        return "sampling.transforms.late_bias";
     case GUMBEL_FEATURE_END:
         break;
     }
@@ -104,6 +106,11 @@ static gumbel_status read_transforms(gumbel_problem *p, gumbel_error *error)
     GUMBEL_FORWARD(gumbel_check_lists(&t->allowed, 0, "sampling.transforms.allowed", error));
     GUMBEL_FORWARD(gumbel_check_lists(&t->banned, 0, "sampling.transforms.banned", error));
     GUMBEL_FORWARD(gumbel_check_lists(&t->bias, 1, "sampling.transforms.bias", error));
+    GUMBEL_FORWARD(gumbel_check_lists(&t->late_bias, 1, "sampling.transforms.late_bias", error));
+    GUMBEL_FORWARD(gumbel_check_aligned(t->list_status, sizeof *t->list_status,
+                                        "sampling.transforms.list_status", error));
+    GUMBEL_REFUSE_IF(t->list_status && !t->banned.offsets && !t->late_bias.offsets, error,
+                     "sampling.transforms.list_status", "requires banned or late_bias");
     if (t->mask.data)
         p->features |= GUMBEL_FEATURE_MASK;
     if (t->allowed.offsets)
@@ -112,6 +119,8 @@ static gumbel_status read_transforms(gumbel_problem *p, gumbel_error *error)
         p->features |= GUMBEL_FEATURE_BANNED;
     if (t->bias.offsets)
         p->features |= GUMBEL_FEATURE_BIAS;
+    if (t->late_bias.offsets)
+        p->features |= GUMBEL_FEATURE_LATE_BIAS;
     return read_penalties(p, error);
 }
 
@@ -163,6 +172,8 @@ static gumbel_status check_host_transforms(const gumbel_problem *p, gumbel_error
     GUMBEL_FORWARD(
         gumbel_check_host_lists(&t->banned, p->batch, "sampling.transforms.banned", error));
     GUMBEL_FORWARD(gumbel_check_host_lists(&t->bias, p->batch, "sampling.transforms.bias", error));
+    GUMBEL_FORWARD(
+        gumbel_check_host_lists(&t->late_bias, p->batch, "sampling.transforms.late_bias", error));
     GUMBEL_FORWARD(gumbel_check_host_lists(&t->prompt_tokens, p->batch,
                                            "sampling.transforms.prompt_tokens", error));
     return gumbel_check_host_lists(&t->output_tokens, p->batch, "sampling.transforms.output_tokens",

@@ -71,6 +71,7 @@ static void draw_plan_logits(gumbel_device *device, int index, problem_plan plan
 static void draw_request(gumbel_device *device, const char *name, int index, int fused)
 {
     request_plan plan = request_plan_at_random(index, fused);
+    plan.no_late_bias = 1;
     request *req = request_make(&plan, device);
     outcome *drawn = request_outcome(req);
     gumbel_status status =
@@ -91,6 +92,7 @@ static void draw_request(gumbel_device *device, const char *name, int index, int
 static void process_request(gumbel_device *device, int index)
 {
     request_plan plan = request_plan_at_random(index, 0);
+    plan.no_late_bias = 1;
     request *req = request_make(&plan, device);
     size_t bytes = (size_t)(plan.batch * plan.vocab) * sizeof(float);
     float *processed = malloc(bytes);
@@ -105,6 +107,7 @@ static void process_request(gumbel_device *device, int index)
 static void softmax_request(gumbel_device *device, int index)
 {
     request_plan plan = request_plan_at_random(index, 0);
+    plan.no_late_bias = 1;
     request *req = request_make(&plan, device);
     size_t size = (size_t)(plan.batch * plan.vocab), bytes;
     float *found = make_zeroed(size, sizeof *found);

@@ -97,6 +97,7 @@ static const struct call {
      "sampling.truncation.programs"},
     {"program, head", 32, 4096, GUMBEL_FEATURE_PROGRAM, 0, 1, 2, 1, 0, "hopper program",
      "sampling.truncation.programs"},
+    {"late bias, logits", 32, 0, GUMBEL_FEATURE_LATE_BIAS, 0, 0, 1, 0, 0, "edit", "edit"},
 };
 
 static gumbel_problem problem_of(const struct call *c)

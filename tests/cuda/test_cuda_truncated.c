@@ -174,7 +174,7 @@ static void truncated_edits(void)
                              .seed = 500 + 2 * (uint64_t)i};
         request *req = request_make(&plan, cpu);
         const gumbel_token_lists none = {.offsets = NULL};
-        req->transforms.banned = req->transforms.bias = none;
+        req->transforms.banned = req->transforms.bias = req->transforms.late_bias = none;
         compare_some(req, 0, OUTCOME_TOKENS | OUTCOME_SCORES | (i % 2 ? OUTCOME_MASS : 0));
     }
 }
@@ -286,7 +286,7 @@ static void truncated_blocks(void)
                              .history = 1,
                              .seed = 5000 + (uint64_t)i};
         request *req = request_make(&plan, cpu);
-        req->transforms.banned = req->transforms.bias =
+        req->transforms.banned = req->transforms.bias = req->transforms.late_bias =
             (gumbel_token_lists){.offsets = NULL, .ids = NULL};
         if (i % 2)
             compare_requests(req, 0);

@@ -41,7 +41,7 @@ typedef struct texts {
     float *scores, *logprobs; /* [R, length] */
     int32_t *lengths;         /* [R] tokens of each text */
     int32_t *ends;            /* [R] status of the row after a text shorter than the plan's */
-    void *owned[24];
+    void *owned[28];
     int owned_count;
 } texts;
 
@@ -81,7 +81,7 @@ typedef struct cycle {
     int32_t *slots;
     /* Expected outputs, named as in gumbel_verified. */
     int32_t *emitted, *path, *finished, *status;
-    void *owned[40];
+    void *owned[44];
     int owned_count;
 } cycle;
 

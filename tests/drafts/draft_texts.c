@@ -121,6 +121,7 @@ static gumbel_token_lists make_lists(texts *t, int32_t most, int with_values, ui
 static void make_transforms(texts *t, uint64_t *random)
 {
     const size_t R = (size_t)t->plan.requests;
+    uint64_t late = *random ^ 0x1a7e;
     float *repetition = allocate_owned(t, R, sizeof *repetition),
           *frequency = allocate_owned(t, R, sizeof *frequency),
           *presence = allocate_owned(t, R, sizeof *presence);
@@ -135,7 +136,8 @@ static void make_transforms(texts *t, uint64_t *random)
                                         .bias = make_lists(t, 10, 1, random),
                                         .repetition = {repetition, 0},
                                         .frequency = {frequency, 0},
-                                        .presence = {presence, 0}};
+                                        .presence = {presence, 0},
+                                        .late_bias = make_lists(t, 10, 1, &late)};
 }
 
 static void make_head(texts *t, uint64_t *random)

@@ -31,6 +31,7 @@ request *make_call(uint64_t *random, gumbel_device *cpu)
     plan.seed = random_bits(random) >> 20;
     request *generated = request_make(&plan, cpu);
     generated->transforms.banned = generated->transforms.bias = {};
+    generated->transforms.late_bias = {};
     return generated;
 }
 

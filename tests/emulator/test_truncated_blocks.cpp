@@ -89,7 +89,7 @@ request *make_request(uint64_t *random, bool sure, gumbel_device *cpu)
         }
         request *req = request_make(&plan, cpu);
         gumbel_truncation *cut = &req->truncation;
-        req->transforms.banned = req->transforms.bias = {};
+        req->transforms.banned = req->transforms.bias = req->transforms.late_bias = {};
         if (top_p_is_of_whole_row(*cut))
             cut->top_p = {};
         if (cut->top_k.data || cut->min_p.data)

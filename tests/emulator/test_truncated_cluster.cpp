@@ -36,9 +36,13 @@ struct test_problem {
     int32_t top_k; /* the only rule; 0: top_p */
     float min_p, top_p, temperature;
     engine_truncation cuts;
-    bool processed;                /* processed rows are requested, and nothing is drawn */
-    std::vector<int32_t> fallback; /* rows to serve; or none */
-    std::vector<int32_t> given;    /* tokens to score; or none */
+    bool processed;                   /* processed rows are requested, and nothing is drawn */
+    std::vector<int32_t> fallback;    /* rows to serve; or none */
+    std::vector<int32_t> given;       /* tokens to score; or none */
+    std::vector<int32_t> list_status; /* of rows; or none */
+    std::vector<int64_t> late_offsets;
+    std::vector<int32_t> late_ids;
+    std::vector<float> late_values;
     int32_t live_rows;
     uint64_t random;
     char what[500];
@@ -165,6 +169,36 @@ void set_given_tokens(test_problem *test)
     test->req->sampling.given = {test->given.data(), 0};
 }
 
+/* Late biases that raise some tokens of each row above most others. */
+void set_late_biases(test_problem *test)
+{
+    const request_plan &plan = test->req->plan;
+    gumbel_transforms &t = test->req->transforms;
+    test->late_offsets.push_back(0);
+    for (int64_t b = 0; b < plan.batch; b++) {
+        for (uint32_t more = random_below(&test->random, 40); more > 0; more--) {
+            test->late_ids.push_back(
+                (int32_t)(plan.first_token + random_below(&test->random, (uint32_t)plan.vocab)));
+            test->late_values.push_back(6 * random_normal(&test->random));
+        }
+        test->late_offsets.push_back((int64_t)test->late_ids.size());
+    }
+    t.struct_size = sizeof t;
+    t.late_bias = {test->late_offsets.data(), test->late_ids.data(), test->late_values.data(), 0};
+    test->req->sampling.transforms = &t;
+}
+
+/* If the request has lists, one time in three, some rows have lists without room. */
+void set_list_status(test_problem *test)
+{
+    gumbel_transforms &t = test->req->transforms;
+    if ((!t.banned.offsets && !t.late_bias.offsets) || !one_in(&test->random, 3))
+        return;
+    for (int64_t b = 0; b < test->req->plan.batch; b++)
+        test->list_status.push_back(one_in(&test->random, 3) ? GUMBEL_ROW_LISTS : GUMBEL_ROW_SLOT);
+    t.list_status = test->list_status.data();
+}
+
 /* The request points into the problem. */
 void make_test(test_problem *test, int index, gumbel_device *cpu)
 {
@@ -187,7 +221,11 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
     else if (test->kind != PROBLEM_ANY)
         truncate_to_few(test);
     if (one_in(&test->random, 2)) /* lists take another path than masks and histories */
-        test->req->transforms.banned = test->req->transforms.bias = {};
+        test->req->transforms.banned = test->req->transforms.bias =
+            test->req->transforms.late_bias = {};
+    if (!suits && !hard && one_in(&test->random, 3))
+        set_late_biases(test);
+    set_list_status(test);
     if (!suits && !hard && one_in(&test->random, 3))
         set_adjacent_logits(test->req, &test->random);
     else if (!suits && !hard && one_in(&test->random, 2))

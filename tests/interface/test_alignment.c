@@ -80,6 +80,10 @@ static const pointer_field pointer_fields[] = {
     AT(transforms.bias.offsets, "sampling.transforms.bias", TRANSFORMED),
     AT(transforms.bias.ids, "sampling.transforms.bias", TRANSFORMED),
     AT(transforms.bias.values, "sampling.transforms.bias", TRANSFORMED),
+    AT(transforms.late_bias.offsets, "sampling.transforms.late_bias", TRANSFORMED),
+    AT(transforms.late_bias.ids, "sampling.transforms.late_bias", TRANSFORMED),
+    AT(transforms.late_bias.values, "sampling.transforms.late_bias", TRANSFORMED),
+    AT(transforms.list_status, "sampling.transforms.list_status", TRANSFORMED),
     AT(transforms.repetition.data, "sampling.transforms.repetition", TRANSFORMED),
     AT(transforms.frequency.data, "sampling.transforms.frequency", TRANSFORMED),
     AT(transforms.presence.data, "sampling.transforms.presence", TRANSFORMED),
@@ -165,7 +169,9 @@ static void make_request(arguments *a)
                                         .frequency = {ones, 0},
                                         .presence = {ones, 0},
                                         .prompt_tokens = make_lists(NULL),
-                                        .output_tokens = make_lists(NULL)};
+                                        .output_tokens = make_lists(NULL),
+                                        .late_bias = make_lists(ones),
+                                        .list_status = make_zeroed(B + 1, sizeof(int32_t))};
     int32_t *mask = make_zeroed(2, sizeof *mask);
     memset(mask, 0xFF, 2 * sizeof *mask);
     a->transforms.mask = (gumbel_row_i32){mask, GUMBEL_SAME};

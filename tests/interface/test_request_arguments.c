@@ -27,8 +27,8 @@ typedef struct call {
     gumbel_history history;
     outcome *drawn;
     int32_t mask[2 * B];
-    int64_t offsets[4][B + 1]; /* offsets of banned, bias, prompt_tokens and output_tokens */
-    int32_t ids[4][LISTED];
+    int64_t offsets[5][B + 1]; /* of banned, bias, prompt_tokens, output_tokens and late_bias */
+    int32_t ids[5][LISTED], list_status[B];
     float biases[LISTED];
     float repetition[B], frequency[B], presence[B], min_p[B], top_p[B];
     int32_t top_k[B];
@@ -77,7 +77,9 @@ static call *make_valid_call(void)
                                         .frequency = {c->frequency, 0},
                                         .presence = {c->presence, 0},
                                         .prompt_tokens = lists_of(c, 2, NULL),
-                                        .output_tokens = lists_of(c, 3, NULL)};
+                                        .output_tokens = lists_of(c, 3, NULL),
+                                        .late_bias = lists_of(c, 4, c->biases),
+                                        .list_status = c->list_status};
     c->truncation = (gumbel_truncation){.struct_size = sizeof c->truncation,
                                         .min_p = {c->min_p, 0},
                                         .top_k = {c->top_k, 0},
@@ -146,6 +148,11 @@ CHANGE(bias_nan, c->biases[2] = NAN)
 CHANGE(bias_infinite, c->biases[0] = INFINITY)
 CHANGE(bias_no_values, c->transforms.bias.values = NULL)
 CHANGE(bias_first_negative, c->offsets[1][0] = -1)
+CHANGE(late_bias_no_values, c->transforms.late_bias.values = NULL)
+CHANGE(late_bias_negative, c->ids[4][1] = -1)
+CHANGE(late_bias_falling, c->offsets[4][2] = 0)
+CHANGE(list_status_alone,
+       c->transforms.banned = c->transforms.late_bias = ((gumbel_token_lists){.offsets = NULL}))
 CHANGE(prompt_negative, c->ids[2][0] = INT32_MIN)
 CHANGE(prompt_values, c->transforms.prompt_tokens.values = c->biases)
 CHANGE(output_falling, c->offsets[3][3] = 0)
@@ -205,6 +212,10 @@ static const invalid_field invalid_fields[] = {
     {"sampling.transforms.bias", bias_infinite},
     {"sampling.transforms.bias", bias_no_values},
     {"sampling.transforms.bias", bias_first_negative},
+    {"sampling.transforms.late_bias", late_bias_no_values},
+    {"sampling.transforms.late_bias", late_bias_negative},
+    {"sampling.transforms.late_bias", late_bias_falling},
+    {"sampling.transforms.list_status", list_status_alone},
     {"sampling.transforms.prompt_tokens", prompt_negative},
     {"sampling.transforms.prompt_tokens", prompt_values},
     {"sampling.transforms.output_tokens", output_falling},

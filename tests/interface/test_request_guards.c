@@ -67,6 +67,7 @@ static void guard_transforms(guard_set *f, request *r)
     t->bias = guard_lists(f, t->bias, batch);
     t->prompt_tokens = guard_lists(f, t->prompt_tokens, batch);
     t->output_tokens = guard_lists(f, t->output_tokens, batch);
+    t->late_bias = guard_lists(f, t->late_bias, batch);
     GUARD_ROWS(t->repetition);
     GUARD_ROWS(t->frequency);
     GUARD_ROWS(t->presence);

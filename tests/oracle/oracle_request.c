@@ -141,7 +141,8 @@ static double edit_logit(const gumbel_logits *input, const gumbel_sampling *s, i
     if (!s->transforms)
         return y;
     y = add_bias(&s->transforms->bias, b, token, y, bound);
-    return apply_penalties(s, b, token, y, bound);
+    y = apply_penalties(s, b, token, y, bound);
+    return add_bias(&s->transforms->late_bias, b, token, y, bound);
 }
 
 void oracle_edit_row(const gumbel_logits *input, const gumbel_sampling *sampling, int64_t b,

@@ -114,8 +114,8 @@ static void transforms_from(const gumbel_sampling *s, gumbel_transforms *t, gumb
                             int64_t first, int64_t tokens)
 {
     gumbel_token_lists *lists[] = {&t->allowed, &t->banned, &t->bias, &t->prompt_tokens,
-                                   &t->output_tokens};
-    for (int i = 0; i < 5; i++)
+                                   &t->output_tokens, &t->late_bias};
+    for (int i = 0; i < 6; i++)
         if (lists[i]->offsets)
             lists[i]->offsets += first;
     SKIP(t->mask, (tokens + 31) / 32);

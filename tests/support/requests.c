@@ -380,6 +380,10 @@ static void make_transforms(request *generated, uint64_t *random)
         t->bias = request_make_lists(generated, 9, biases, COUNT(biases), random);
     if (random_below(random, 2) || generated->plan.history)
         make_penalties(generated, random);
+    /* From a stream of its own, which leaves the rest of the request as it is without. */
+    uint64_t late = generated->plan.seed ^ 0x1a7e;
+    if (random_below(&late, 2) && !generated->plan.no_late_bias)
+        t->late_bias = request_make_lists(generated, 9, biases, COUNT(biases), &late);
     generated->sampling.transforms = t;
 }
 

@@ -47,6 +47,7 @@ typedef struct request_plan {
     gumbel_ties ties;
     gumbel_distribution logprobs_of;
     int transforms, truncation; /* whether there are any */
+    int no_late_bias;           /* none, as when the digests of `agreement/` were recorded */
     int history;                /* penalties count a gumbel_history instead of lists */
     int given_noise;            /* noise is prepared */
     int usual;                  /* usual temperatures and truncation, none hostile */

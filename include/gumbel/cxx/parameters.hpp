@@ -221,6 +221,7 @@ enum class row_status : std::int32_t {
     slot = GUMBEL_ROW_SLOT,
     unused = GUMBEL_ROW_UNUSED,
     draft = GUMBEL_ROW_DRAFT,
+    lists = GUMBEL_ROW_LISTS,
 };
 
 struct output {

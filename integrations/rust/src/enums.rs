@@ -111,6 +111,8 @@ c_enums! {
         Unused = 6,
         /// On a GPU: the draft is not valid.
         Draft = 7,
+        /// A list of the row has no room for its ids.
+        Lists = 8,
     }
     /// The rule by which drafts are accepted. All rules are exact.
     Rule {

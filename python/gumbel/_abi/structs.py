@@ -189,6 +189,8 @@ class Transforms(Sized):
         ("history", c_void_p),
         ("prompt_tokens", TokenLists),
         ("output_tokens", TokenLists),
+        ("late_bias", TokenLists),
+        ("list_status", c_void_p),
     ]
 
 

@@ -30,6 +30,7 @@ class RowStatus(enum.IntEnum):
     SLOT = 5  #: on a GPU: the slot does not exist
     UNUSED = 6  #: the row is beyond `live_rows`, or its request has no nodes
     DRAFT = 7  #: on a GPU: the draft is not valid
+    LISTS = 8  #: a list of the row has no room for its ids
 
 
 class ArrayRepr:

@@ -35,7 +35,8 @@ static uint64_t capabilities_of_truncation(const gumbel_problem *p)
 /* Whether lists of tokens edit logits; without a history, penalties count lists. */
 static int has_lists(const gumbel_problem *p)
 {
-    return (p->features & (GUMBEL_FEATURE_BANNED | GUMBEL_FEATURE_BIAS)) ||
+    return (p->features &
+            (GUMBEL_FEATURE_BANNED | GUMBEL_FEATURE_BIAS | GUMBEL_FEATURE_LATE_BIAS)) ||
            ((p->features & GUMBEL_FEATURE_PENALTIES) && (!p->history.prompt || p->with_path));
 }
 
@@ -68,12 +69,12 @@ void gumbel_text_add(gumbel_text *text, const char *format, ...)
 void gumbel_text_add_capabilities(gumbel_text *text, uint64_t capabilities)
 {
     static const char *const names[] = {
-        "mask",     "banned",     "bias",      "penalties",      "truncation",     "ranks",
-        "kept",     "num_top",    "raw",       "top_logits",     "given tokens",   "allowed",
-        "num_best", "programs",   "lists",     "min_p",          "top_k",          "top_p",
-        "joint",    "min_p last", "exact",     "log-normaliser", "samples",        "given noise",
-        "soft-cap", "scale <= 0", "head bias", "summaries",      "processed rows", "product alone",
-        "no token",
+        "mask",          "banned",   "bias",       "penalties",  "truncation",     "ranks",
+        "kept",          "num_top",  "raw",        "top_logits", "given tokens",   "allowed",
+        "num_best",      "programs", "late bias",  "lists",      "min_p",          "top_k",
+        "top_p",         "joint",    "min_p last", "exact",      "log-normaliser", "samples",
+        "given noise",   "soft-cap", "scale <= 0", "head bias",  "summaries",      "processed rows",
+        "product alone", "no token",
     };
     _Static_assert(UINT64_C(1) << (sizeof names / sizeof *names) == GUMBEL_CAPABILITY_END,
                    "a name for each");

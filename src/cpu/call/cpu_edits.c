@@ -143,43 +143,44 @@ int cpu_find_allowed_blocks(const cpu_edits *e, const cpu_row_tile *whole, cpu_r
 
 /* --------------------------------------------------------------------------------- biases ---- */
 
-/* Finds the row's range [*begin, *end) of bias_order for the tile's blocks. */
-static void find_biases(const cpu_edits *e, const cpu_row_tile *tile, uint32_t *begin,
-                        uint32_t *end)
+/* Finds the row's range [*begin, *end) of biases->order for the tile's blocks. */
+static void find_biases(const cpu_edits *e, const cpu_biases *biases, const cpu_row_tile *tile,
+                        uint32_t *begin, uint32_t *end)
 {
-    const uint32_t *ends = e->bias_ends + tile->b * e->blocks;
+    const uint32_t *ends = biases->ends + tile->b * e->blocks;
     int64_t first = (tile->token - e->base) / GUMBEL_BLOCK;
     GUMBEL_ASSERT(first >= 0 && first + (tile->high - 1) / GUMBEL_BLOCK < e->blocks);
     *begin = first > 0 ? ends[first - 1] : 0;
     *end = ends[first + (tile->high - 1) / GUMBEL_BLOCK];
 }
 
-static int are_biases_sorted(const cpu_edits *e, const cpu_row_tile *tile)
+static int are_biases_sorted(const cpu_edits *e, const cpu_biases *biases, const cpu_row_tile *tile)
 {
-    return e->bias_ends[tile->b * e->blocks] != CPU_BIASES_UNSORTED;
+    return biases->ends[tile->b * e->blocks] != CPU_BIASES_UNSORTED;
 }
 
-static int is_biased(const cpu_edits *e, const cpu_row_tile *tile)
+static int is_biased(const cpu_edits *e, const cpu_biases *biases, const cpu_row_tile *tile)
 {
     uint32_t begin, end;
-    if (!e->bias_ends)
+    if (!biases->ends)
         return 0;
-    if (!are_biases_sorted(e, tile))
+    if (!are_biases_sorted(e, biases, tile))
         return 1;
-    find_biases(e, tile, &begin, &end);
+    find_biases(e, biases, tile, &begin, &end);
     return begin < end;
 }
 
 /* Adds the biases of the row's list to y, at the indices that `order` gives, or at all of them. */
-static void add_biases(const cpu_edits *e, const cpu_row_tile *tile, float *y)
+static void add_biases(const cpu_edits *e, const cpu_biases *biases, const cpu_row_tile *tile,
+                       float *y)
 {
-    const gumbel_token_lists *bias = &e->problem->transforms.bias;
+    const gumbel_token_lists *bias = biases->lists;
     int64_t row = gumbel_problem_list_of_row(e->problem, tile->b), list = bias->offsets[row];
-    int sorted = are_biases_sorted(e, tile);
-    const uint32_t *order = e->bias_order + tile->b * e->blocks * CPU_BIASES;
+    int sorted = are_biases_sorted(e, biases, tile);
+    const uint32_t *order = biases->order + tile->b * e->blocks * CPU_BIASES;
     uint32_t begin = 0, end = 0;
     if (sorted)
-        find_biases(e, tile, &begin, &end);
+        find_biases(e, biases, tile, &begin, &end);
     GUMBEL_ASSERT(begin <= end && end <= (uint64_t)e->blocks * CPU_BIASES);
     int64_t count = sorted ? end - begin : bias->offsets[row + 1] - list;
     for (int64_t k = 0; k < count; k++) {
@@ -278,7 +279,8 @@ static void penalise_row_tile(const cpu_edits *e, const cpu_row_tile *tile, floa
 
 int cpu_has_edits(const cpu_edits *e, const cpu_row_tile *tile)
 {
-    return e->problem && (is_masked(e, tile) || is_biased(e, tile) || is_penalised(e, tile));
+    return e->problem && (is_masked(e, tile) || is_biased(e, &e->bias, tile) ||
+                          is_penalised(e, tile) || is_biased(e, &e->late_bias, tile));
 }
 
 void cpu_transform_edited_tile(const cpu_edits *e, const cpu_kernels *kernels,
@@ -287,17 +289,20 @@ void cpu_transform_edited_tile(const cpu_edits *e, const cpu_kernels *kernels,
     int count = tile->high - tile->low;
     GUMBEL_ASSERT(count > 0 && tile->b >= 0);
     GUMBEL_ASSERT(!e->problem || tile->b < e->problem->batch);
-    int biased = e->problem && is_biased(e, tile);
+    int biased = e->problem && is_biased(e, &e->bias, tile);
     int penalised = e->problem && is_penalised(e, tile);
-    if (biased || penalised) {
+    int late = e->problem && is_biased(e, &e->late_bias, tile);
+    if (biased || penalised || late) {
         cpu_transform before = *t, after = cpu_identity;
         before.inverse_temperature = 1.0f;
         after.inverse_temperature = t->inverse_temperature;
         kernels->transform_logits(tile->from, tile->dtype, count, &before, z);
         if (biased)
-            add_biases(e, tile, z);
+            add_biases(e, &e->bias, tile, z);
         if (penalised)
             penalise_row_tile(e, tile, z);
+        if (late)
+            add_biases(e, &e->late_bias, tile, z);
         kernels->transform_logits(z, GUMBEL_FLOAT32, count, &after, z);
     } else {
         kernels->transform_logits(tile->from, tile->dtype, count, t, z);

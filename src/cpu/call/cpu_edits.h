@@ -21,20 +21,27 @@ typedef struct cpu_counted_tokens {
     int by_row;    /* indexed by rows, not by slots */
 } cpu_counted_tokens;
 
+/* Biases of rows, sorted by blocks. */
+typedef struct cpu_biases {
+    const gumbel_token_lists *lists;
+    uint32_t *ends; /* [B, blocks] end of each block's range in `order`; NULL: no biases */
+    uint32_t
+        *order; /* [B, CPU_BIASES * blocks] indices into the row's list, sorted by block, within
+                      * one block in the order of the list */
+} cpu_biases;
+
 /* Edits of a call, over the shard's blocks of 64 tokens from token `base` on. */
 typedef struct cpu_edits {
     const gumbel_problem *problem; /* NULL: no edits */
     int64_t base;
     int64_t blocks;
-    uint32_t *banned;     /* [B, 2 * blocks] or NULL */
-    uint32_t *bias_ends;  /* [B, blocks] end of each block's range in bias_order, or NULL */
-    uint32_t *bias_order; /* [B, CPU_BIASES * blocks] indices into the row's list, sorted by
-                                      block, within one block in the order of the list */
+    uint32_t *banned;              /* [B, 2 * blocks] or NULL */
+    cpu_biases bias, late_bias;    /* before and after penalties */
     cpu_counted_tokens counted[2]; /* tokens that penalties count, [sources] */
     int sources;
 } cpu_edits;
 
-/* Value of bias_ends[0] if the row's list is too long for bias_order: each tile reads the list. */
+/* Value of ends[0] if the row's list is too long for `order`: each tile reads the list. */
 #define CPU_BIASES_UNSORTED UINT32_MAX
 
 /* One row's token list. */

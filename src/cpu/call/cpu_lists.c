@@ -24,20 +24,31 @@ static int are_lists_counted(const gumbel_problem *p)
     return p->features & GUMBEL_FEATURE_PENALTIES && (!p->history.prompt || p->with_path);
 }
 
+static cpu_biases carve_biases(gumbel_cursor *cursor, const gumbel_problem *p,
+                               const gumbel_token_lists *lists, uint32_t feature, size_t blocks)
+{
+    const int requested = (p->features & feature) != 0;
+    const size_t batch = requested ? (size_t)p->batch : 0;
+    cpu_biases biases = {.lists = lists};
+    biases.ends = gumbel_carve_array(cursor, batch, blocks, sizeof *biases.ends);
+    biases.order = gumbel_carve_array(cursor, batch, CPU_BIASES * blocks, sizeof *biases.order);
+    return requested ? biases : (cpu_biases){0};
+}
+
 static void carve_edits(gumbel_cursor *cursor, const gumbel_problem *p, cpu_edits *e,
                         cpu_lists_job *job)
 {
     size_t batch = (size_t)p->batch, blocks;
     size_t banned = p->features & BANS ? batch : 0;
-    size_t biased = p->features & GUMBEL_FEATURE_BIAS ? batch : 0;
     size_t counted = are_lists_counted(p) ? batch : 0;
     e->base = p->first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     e->blocks = (p->first_token + p->vocab - e->base + GUMBEL_BLOCK - 1) / GUMBEL_BLOCK;
     blocks = (size_t)e->blocks;
     GUMBEL_ASSERT(e->blocks >= 0 && e->base <= p->first_token);
     e->banned = gumbel_carve_array(cursor, banned, 2 * blocks, sizeof *e->banned);
-    e->bias_ends = gumbel_carve_array(cursor, biased, blocks, sizeof *e->bias_ends);
-    e->bias_order = gumbel_carve_array(cursor, biased, CPU_BIASES * blocks, sizeof *e->bias_order);
+    e->bias = carve_biases(cursor, p, &p->transforms.bias, GUMBEL_FEATURE_BIAS, blocks);
+    e->late_bias =
+        carve_biases(cursor, p, &p->transforms.late_bias, GUMBEL_FEATURE_LATE_BIAS, blocks);
     job->prompt = gumbel_carve_array(cursor, counted, 2 * blocks, sizeof *job->prompt);
     job->output = gumbel_carve_array(cursor, counted, 2 * blocks, sizeof *job->output);
     job->counts = gumbel_carve_array(cursor, counted, GUMBEL_BLOCK * blocks, sizeof *job->counts);
@@ -100,13 +111,12 @@ static void count_tokens(const cpu_edits *e, cpu_list list, uint16_t *counts)
 }
 
 /* Sorts row b's biases by blocks, in a counting sort that keeps the order of the list. */
-static void sort_biases(const cpu_edits *e, int64_t b)
+static void sort_biases(const cpu_edits *e, const cpu_biases *biases, int64_t b)
 {
-    cpu_list list =
-        cpu_get_list(&e->problem->transforms.bias, gumbel_problem_list_of_row(e->problem, b));
+    cpu_list list = cpu_get_list(biases->lists, gumbel_problem_list_of_row(e->problem, b));
     uint64_t blocks = (uint64_t)e->blocks, at;
-    uint32_t *ends = e->bias_ends + b * e->blocks;
-    uint32_t *order = e->bias_order + b * e->blocks * CPU_BIASES;
+    uint32_t *ends = biases->ends + b * e->blocks;
+    uint32_t *order = biases->order + b * e->blocks * CPU_BIASES;
     uint32_t begin = 0;
     GUMBEL_ASSERT(list.count >= 0);
     memset(ends, 0, (size_t)e->blocks * sizeof *ends);
@@ -165,8 +175,10 @@ static void sort_claimed_rows(void *argument, int32_t thread)
             ban_tokens_not_allowed(e, cpu_get_list(&t->allowed, list), banned);
             set_token_bits(e, cpu_get_list(&t->banned, list), banned);
         }
-        if (e->bias_ends)
-            sort_biases(e, b);
+        if (e->bias.ends)
+            sort_biases(e, &e->bias, b);
+        if (e->late_bias.ends)
+            sort_biases(e, &e->late_bias, b);
         if (job->counts)
             count_row_tokens(job, b);
     }
@@ -195,8 +207,6 @@ void cpu_prepare_edits(cpu_edits *e, cpu_device *cpu, const gumbel_problem *p, v
     e->problem = p;
     if (!(p->features & BANS))
         e->banned = NULL;
-    if (!(p->features & GUMBEL_FEATURE_BIAS))
-        e->bias_ends = e->bias_order = NULL;
     if (p->features & GUMBEL_FEATURE_PENALTIES && p->history.prompt)
         e->counted[e->sources++] = (cpu_counted_tokens){
             .history = p->history, .words = gumbel_mask_words_of(p->history.vocab_size)};
@@ -206,6 +216,6 @@ void cpu_prepare_edits(cpu_edits *e, cpu_device *cpu, const gumbel_problem *p, v
         job.counts = NULL;
     GUMBEL_ASSERT(e->sources <= 2);
     GUMBEL_ASSERT(!(p->features & GUMBEL_FEATURE_PENALTIES) || e->sources > 0);
-    if (e->banned || e->bias_ends || job.counts)
+    if (e->banned || e->bias.ends || e->late_bias.ends || job.counts)
         cpu_run_task(cpu, p->batch >= CPU_PARALLEL_LISTS, sort_claimed_rows, &job);
 }

@@ -322,6 +322,7 @@ void cpu_merge_job(const cpu_job *job, int32_t used, gumbel_summary *summaries)
     for (int64_t b = 0; b < p->batch; b++) {
         int greedy = gumbel_problem_row(p, b).greedy;
         gumbel_summary *row = summaries + b * samples;
+        row->flags |= gumbel_problem_list_flags(p, b);
         for (int32_t s = 1; s < samples; s++) {
             gumbel_summary own = row[s];
             row[s] = row[0];

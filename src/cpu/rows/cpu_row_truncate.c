@@ -33,7 +33,7 @@ static int64_t count_survivors(const cpu_rows_call *r, int64_t b)
 
 uint32_t cpu_get_row_flags(const cpu_rows_call *r, int64_t b)
 {
-    uint32_t flags = 0;
+    uint32_t flags = gumbel_problem_list_flags(&r->problem, b);
     for (int32_t i = 0; i < r->staged; i++)
         flags |= cpu_get_scratch(&r->job, i).summaries[b * r->problem.sampling.num_samples].flags;
     return flags;

@@ -91,6 +91,7 @@ static gumbel_problem find_fallback_draw(const device_top64 *d)
         w.sampling.slots.count = (int32_t)w.batch;
     w.sampling.slots.of_row = d->slots;
     w.sampling.live_rows = d->listed;
+    w.list_of_row = d->list; /* indexes list_status */
     return w;
 }
 

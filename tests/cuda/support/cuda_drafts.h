@@ -13,7 +13,7 @@
 typedef struct gpu_cycle {
     cycle req;
     gumbel_truncation truncation;
-    void *owned[48];
+    void *owned[52];
     int owned_count;
     void *workspace;
     size_t workspace_bytes;

@@ -62,6 +62,7 @@ static void copy_transforms(gpu_request *generated)
     copy_lists(generated, &t->bias);
     copy_lists(generated, &t->prompt_tokens);
     copy_lists(generated, &t->output_tokens);
+    copy_lists(generated, &t->late_bias);
     COPY_ROWS(t->repetition);
     COPY_ROWS(t->frequency);
     COPY_ROWS(t->presence);

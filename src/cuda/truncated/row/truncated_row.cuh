@@ -111,8 +111,9 @@ __device__ __forceinline__ void set_draw(truncated_row &row, const gumbel_proble
 __device__ __forceinline__ void set_edits(truncated_row &row, const gumbel_problem &q, int64_t b)
 {
     row.edits = load_row_edits(q, b);
-    row.lists = (q.features & (GUMBEL_FEATURE_BANNED | GUMBEL_FEATURE_BIAS)) ||
-                (row.edits.act && (!q.history.prompt || q.with_path));
+    row.lists =
+        (q.features & (GUMBEL_FEATURE_BANNED | GUMBEL_FEATURE_BIAS | GUMBEL_FEATURE_LATE_BIAS)) ||
+        (row.edits.act && (!q.history.prompt || q.with_path));
 }
 
 __device__ inline truncated_row load_truncated_row(const gumbel_problem &q, int64_t b)
@@ -266,6 +267,7 @@ __device__ __noinline__ void stage_tile(const cuda_truncated_params &p, const tr
 {
     const gumbel_problem &q = p.problem;
     const int64_t from = max(begin, q.first_token), to = min(end, q.end_token);
+    const int64_t list = gumbel_problem_list_of_row(&q, b);
     sort_lists(q, row, b, begin, stage);
     for (int64_t token = from + threadIdx.x; token < to; token += kThreads) {
         float l = fetched ? y[token - begin] : raw_logit(q, b, token);
@@ -273,7 +275,7 @@ __device__ __noinline__ void stage_tile(const cuda_truncated_params &p, const tr
     }
     __syncthreads();
     if (q.features & GUMBEL_FEATURE_BIAS)
-        add_biases(q.transforms.bias, gumbel_problem_list_of_row(&q, b), begin, to, stage, y);
+        add_biases(q.transforms.bias, list, begin, to, stage, y);
     for (int64_t token = from + threadIdx.x; token < to; token += kThreads) {
         int place = (int)(token - begin);
         uint32_t listed = min(stage.counts[place], (uint32_t)GUMBEL_COUNT_MAX);
@@ -286,6 +288,8 @@ __device__ __noinline__ void stage_tile(const cuda_truncated_params &p, const tr
             own = gumbel_apply_penalties(own, &row.edits.penalties, listed);
     }
     __syncthreads();
+    if (q.features & GUMBEL_FEATURE_LATE_BIAS)
+        add_biases(q.transforms.late_bias, list, begin, to, stage, y);
 }
 
 /* ------------------------------------------------------------------------------- the row ---- */
