@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Histories in device memory, started from lists and updated in captured graphs, have the CPU's
- * bits.
+ * bits; so have rings of recent tokens, their windows, and the lists made from them.
  */
 #include "cuda_support.h"
 #include "inputs.h"
 
+#include <gumbel/recent.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,8 +126,160 @@ static void history(void)
     histories_free(&h);
 }
 
+/* --------------------------------------------------------------------------- recent tokens ---- */
+
+enum { CAPACITY = 4096, PLACES = 300, WINDOW = 64, TEXT = 7 };
+
+/* Rings, rules and lists in the memory of one device. */
+typedef struct recent_rows {
+    gumbel_recent recent;
+    gumbel_list_rules rules;
+    gumbel_row_lists lists;
+} recent_rows;
+
+static const float multipliers[ROWS] = {0.8f, 1, 0, 2, 3e38f};
+static const float bases[ROWS] = {1.75f, 2, 1.5f, 1, 1.1f};
+static const int32_t ngrams[ROWS] = {0, 3, 1, 2, 4}, window = WINDOW;
+static const int64_t breaks[] = {0, 1, 3}, bad[] = {0, 1, 3, 6};
+static const int32_t breakers[] = {2, 5, 6}, bad_words[] = {11, 4, 12, 3, 4, 13};
+
+/* `copy` copies constants to the device, `make` makes zeroed memory there. */
+static recent_rows make_recent(const gumbel_history *h, void *(*copy)(const void *, size_t),
+                               void *(*make)(size_t))
+{
+    recent_rows r = {.recent = {.struct_size = sizeof r.recent, .capacity = CAPACITY},
+                     .rules = {.struct_size = sizeof r.rules},
+                     .lists = {.struct_size = sizeof r.lists, .capacity = PLACES}};
+    r.recent.tokens = make(ROWS * CAPACITY * sizeof *r.recent.tokens);
+    r.recent.count = make(ROWS * sizeof *r.recent.count);
+    r.recent.history = h;
+    r.recent.window = (gumbel_row_i32){copy(&window, sizeof window), GUMBEL_SAME};
+    r.rules.dry_multiplier.data = copy(multipliers, sizeof multipliers);
+    r.rules.dry_base.data = copy(bases, sizeof bases);
+    r.rules.dry_breakers = (gumbel_sequences){copy(breaks, sizeof breaks),
+                                              copy(breakers, sizeof breakers), 2, NULL, 0};
+    r.rules.ngram_size.data = copy(ngrams, sizeof ngrams);
+    r.rules.bad_words =
+        (gumbel_sequences){copy(bad, sizeof bad), copy(bad_words, sizeof bad_words), 3, NULL, 0};
+    r.lists.offsets = make((ROWS + 1) * sizeof *r.lists.offsets);
+    r.lists.banned = make(ROWS * PLACES * sizeof *r.lists.banned);
+    r.lists.late_ids = make(ROWS * PLACES * sizeof *r.lists.late_ids);
+    r.lists.late_values = make(ROWS * PLACES * sizeof *r.lists.late_values);
+    r.lists.status = make(ROWS * sizeof *r.lists.status);
+    return r;
+}
+
+static void *copy_on_host(const void *from, size_t size)
+{
+    return memcpy(make_zeroed(size, 1), from, size);
+}
+
+static void *make_on_host(size_t size) { return make_zeroed(size, 1); }
+
+static void *make_on_gpu(size_t size)
+{
+    void *zeros = make_zeroed(size, 1), *there = gpu_copy(zeros, size);
+    free(zeros);
+    return there;
+}
+
+static void free_recent(recent_rows *r, void (*release)(void *))
+{
+    void *const owned[] = {r->recent.tokens,
+                           r->recent.count,
+                           (void *)r->recent.window.data,
+                           (void *)r->rules.dry_multiplier.data,
+                           (void *)r->rules.dry_base.data,
+                           (void *)r->rules.dry_breakers.offsets,
+                           (void *)r->rules.dry_breakers.ids,
+                           (void *)r->rules.ngram_size.data,
+                           (void *)r->rules.bad_words.offsets,
+                           (void *)r->rules.bad_words.ids,
+                           r->lists.offsets,
+                           r->lists.banned,
+                           r->lists.late_ids,
+                           r->lists.late_values,
+                           r->lists.status};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        release(owned[i]);
+}
+
+static void compare_recent(const recent_rows *host, const recent_rows *device)
+{
+    const gumbel_row_lists *a = &host->lists, *b = &device->lists;
+    const size_t places = ROWS * PLACES;
+    compare_bytes(host->recent.tokens, device->recent.tokens,
+                  ROWS * CAPACITY * sizeof *host->recent.tokens, "rings");
+    compare_bytes(host->recent.count, device->recent.count, ROWS * sizeof *host->recent.count,
+                  "counts of rings");
+    compare_bytes(a->offsets, b->offsets, (ROWS + 1) * sizeof *a->offsets, "offsets of lists");
+    compare_bytes(a->banned, b->banned, places * sizeof *a->banned, "banned tokens");
+    compare_bytes(a->late_ids, b->late_ids, places * sizeof *a->late_ids, "late ids");
+    compare_bytes(a->late_values, b->late_values, places * sizeof *a->late_values, "late values");
+    compare_bytes(a->status, b->status, ROWS * sizeof *a->status, "statuses of lists");
+}
+
+static void run_recent(gumbel_device *device, void *stream, const recent_rows *r,
+                       const int32_t *tokens)
+{
+    gumbel_error error = {"", ""};
+    CHECK(gumbel_recent_append(device, stream, &r->recent, ROWS, NULL, tokens, 1, NULL, &error) ==
+                  GUMBEL_OK &&
+              gumbel_make_lists(device, stream, &r->rules, &r->recent, ROWS, NULL, &r->lists,
+                                &error) == GUMBEL_OK,
+          "%s: %s", error.field, error.message);
+}
+
+/* Rings started from long prompts, appended to and read in a captured graph. */
+static void recent_lists(void)
+{
+    histories h = histories_make();
+    recent_rows host = make_recent(&h.host, copy_on_host, make_on_host);
+    recent_rows device = make_recent(&h.device, gpu_copy, make_on_gpu);
+    gumbel_token_lists prompts = make_lists(4), outputs = make_lists(5);
+    gumbel_token_lists p = copy_lists(&prompts), o = copy_lists(&outputs);
+    uint64_t random = 6;
+    int32_t tokens[ROWS], *on_gpu = gpu_make(sizeof tokens);
+    gumbel_error error = {"", ""};
+    CHECK(gumbel_recent_start(cpu, NULL, &host.recent, ROWS, NULL, &prompts, &outputs, &error) ==
+                  GUMBEL_OK &&
+              gumbel_recent_start(gpu, NULL, &device.recent, ROWS, NULL, &p, &o, &error) ==
+                  GUMBEL_OK,
+          "%s: %s", error.field, error.message);
+    GPU(cuCtxSynchronize);
+    gpu_graph graph = gpu_graph_begin();
+    run_recent(gpu, graph.stream, &device, on_gpu);
+    gpu_graph_end(&graph);
+    for (int step = 0; step < 10 * STEPS; step++) {
+        for (int b = 0; b < ROWS; b++) /* periodic texts, with a few other tokens */
+            tokens[b] = random_below(&random, 30) ? (step + b) % TEXT + b
+                                                  : (int32_t)random_below(&random, 9) - 1;
+        gpu_put(on_gpu, tokens, sizeof tokens);
+        gpu_graph_replay(&graph);
+        run_recent(cpu, NULL, &host, tokens);
+        if (step % STEPS == 0)
+            compare_recent(&host, &device);
+    }
+    compare_recent(&host, &device);
+    compare_histories(&h);
+    gpu_graph_free(&graph);
+    gpu_free(on_gpu);
+    free((void *)prompts.offsets);
+    free((void *)prompts.ids);
+    free((void *)outputs.offsets);
+    free((void *)outputs.ids);
+    gpu_free((void *)p.offsets);
+    gpu_free((void *)p.ids);
+    gpu_free((void *)o.offsets);
+    gpu_free((void *)o.ids);
+    free_recent(&host, free);
+    free_recent(&device, gpu_free);
+    histories_free(&h);
+}
+
 int main(int argc, char **argv)
 {
-    static const cuda_test tests[] = {{"history", history}, {NULL, NULL}};
+    static const cuda_test tests[] = {
+        {"history", history}, {"recent_lists", recent_lists}, {NULL, NULL}};
     return cuda_run_tests(argc, argv, tests);
 }
