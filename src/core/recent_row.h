@@ -95,7 +95,7 @@ GUMBEL_INLINE void gumbel_recent_push(const gumbel_recent_call *c, int64_t slot,
 /* The tokens that a slot's ring has. */
 typedef struct gumbel_recent_view {
     const int32_t *ring;
-    int64_t capacity, last; /* index of the last token */
+    int32_t capacity, last; /* index of the last token; below GUMBEL_RECENT_MAX */
     int64_t count;
 } gumbel_recent_view;
 
@@ -106,8 +106,8 @@ GUMBEL_INLINE gumbel_recent_view gumbel_recent_of_slot(const gumbel_recent *r, i
     if (count == 0)
         return view;
     view.ring = r->tokens + slot * r->capacity;
-    view.capacity = r->capacity;
-    view.last = (int64_t)((count - 1) % (uint64_t)r->capacity);
+    view.capacity = (int32_t)r->capacity;
+    view.last = (int32_t)((count - 1) % (uint64_t)r->capacity);
     view.count = count < (uint64_t)r->capacity ? (int64_t)count : r->capacity;
     return view;
 }
@@ -115,7 +115,7 @@ GUMBEL_INLINE gumbel_recent_view gumbel_recent_of_slot(const gumbel_recent *r, i
 /* The token with i tokens after it. */
 GUMBEL_INLINE int32_t gumbel_recent_token(const gumbel_recent_view *v, int64_t i)
 {
-    int64_t at = v->last - i;
+    int32_t at = v->last - (int32_t)i;
     return v->ring[at < 0 ? at + v->capacity : at];
 }
 
@@ -130,16 +130,17 @@ GUMBEL_INLINE int gumbel_token_is_listable(int32_t token)
 GUMBEL_INLINE int64_t gumbel_recent_match(const gumbel_recent_view *v, int64_t i, int64_t from,
                                           int64_t most)
 {
-    int64_t k = from;
+    const int32_t end = (int32_t)most, back = (int32_t)i;
+    int32_t k = (int32_t)from;
     /* Four at a time, as loads of a GPU then wait together. */
-    for (; k + 4 <= most; k += 4) {
+    for (; k + 4 <= end; k += 4) {
         int32_t differ = 0;
         for (int j = 0; j < 4; j++)
-            differ |= gumbel_recent_token(v, k + j) ^ gumbel_recent_token(v, i + k + j);
+            differ |= gumbel_recent_token(v, k + j) ^ gumbel_recent_token(v, back + k + j);
         if (differ)
             break;
     }
-    while (k < most && gumbel_recent_token(v, k) == gumbel_recent_token(v, i + k))
+    while (k < end && gumbel_recent_token(v, k) == gumbel_recent_token(v, back + k))
         k++;
     return k;
 }

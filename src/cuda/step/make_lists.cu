@@ -2,8 +2,9 @@
  *
  * WHAT   makes the lists that follow from recent tokens: DRY, n-grams, bad words, minimum lengths.
  * COST   reads the window once, 4 bytes a token, and the places where it repeats its last tokens
- *        up to the length that makes a difference; writes 12 bytes a place of the lists. A window
- *        of 4096 tokens is 8 tokens a thread.
+ *        up to the length that makes a difference, unless the token after it has that length
+ *        already; writes 12 bytes a place of the lists. A window of 4096 tokens is 8 tokens a
+ *        thread.
  * MAP    a CTA a row. A thread takes every 512th token of the window; those that equal the last
  *        token are compared further.
  * SMEM   a hash table of ids with two places for each place of a list, then the ids of the list:
@@ -68,10 +69,23 @@ __device__ void clear_table(const list_memory &m)
     __syncthreads();
 }
 
+/* The place of an id in the table, if no other id has it. */
+__device__ __forceinline__ uint32_t first_place(const list_memory &m, int32_t id)
+{
+    return ((uint32_t)id * 0x9E3779B1u >> 16) & (m.places - 1);
+}
+
+/* The length of an id; -1 if the table lacks the id, or has it in another place than its first. */
+__device__ __forceinline__ int32_t peek_length(const list_memory &m, int32_t id)
+{
+    const uint32_t at = first_place(m, id);
+    return *(volatile int32_t *)&m.ids[at] == id ? *(volatile int32_t *)&m.lengths[at] : -1;
+}
+
 /* Inserts an id, or raises its length; by any thread. */
 __device__ void insert_id(const list_memory &m, int32_t id, int32_t length)
 {
-    uint32_t at = ((uint32_t)id * 0x9E3779B1u >> 16) & (m.places - 1);
+    uint32_t at = first_place(m, id);
     if (*(volatile int32_t *)&m.state.used > m.capacity)
         return;
     for (uint32_t probes = 0; probes < m.places; probes++) {
@@ -158,7 +172,9 @@ __device__ int64_t count_after_breaker(const gumbel_lists_call &c, const gumbel_
     return d.window;
 }
 
-/* Inserts the tokens that would continue a repetition, by all threads. */
+/* Inserts the tokens that would continue a repetition, by all threads. A token that is known to
+ * follow as long a match as this place can have is not compared again: otherwise a text that is one
+ * repetition would take `most` comparisons at every place. */
 __device__ void insert_dry(const gumbel_lists_call &c, const gumbel_recent_view &v,
                            const gumbel_dry &d, const list_memory &m)
 {
@@ -169,10 +185,13 @@ __device__ void insert_dry(const gumbel_lists_call &c, const gumbel_recent_view 
     for (int64_t i = 1 + threadIdx.x; i < d.window; i += kListThreads) {
         if (d.allowed > 0 && gumbel_recent_token(&v, i) != last)
             continue;
-        const int64_t length = gumbel_recent_match(&v, i, 0, min(most, d.window - i));
         const int32_t token = gumbel_recent_token(&v, i - 1);
-        if (length >= d.allowed && gumbel_token_is_listable(token) &&
-            !gumbel_is_breaker(&c.rules.dry_breakers, d.begin, d.end, token))
+        const int64_t longest = min(most, d.window - i);
+        if (!gumbel_token_is_listable(token) || longest < d.allowed ||
+            peek_length(m, token) >= longest)
+            continue;
+        const int64_t length = gumbel_recent_match(&v, i, 0, longest);
+        if (length >= d.allowed && !gumbel_is_breaker(&c.rules.dry_breakers, d.begin, d.end, token))
             insert_id(m, token, (int32_t)length);
     }
 }
