@@ -29,6 +29,9 @@
  *         check(gumbel_recent_append(device, NULL, &recent, B, NULL, drawn, 1, NULL, &error));
  *     }
  *
+ * Drafts. gumbel_verify() applies the lists of a request to all its rows. Drafted tokens are in no
+ * ring, so rows after a draft are drawn by the lists of the tokens before all drafts.
+ *
  * Row parameters and rings are indexed by slot, lists and outputs by row, as in gumbel.h. A CPU
  * device and a CUDA device write the same lists.
  */
