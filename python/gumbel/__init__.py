@@ -37,6 +37,8 @@ from ._calls.sampler import Sampler
 from ._calls.screens import Screen
 from ._calls.summaries import SUMMARY, finish, merge, partial, partial_logits
 from ._device import Info, info
+from ._explain.results import DrawExplanation
+from ._explain.steps import explain_draw
 from ._import_name import warn_of_other_package as _warn_of_other_package
 from ._inputs.history import History
 
@@ -46,6 +48,7 @@ __version__: str = _lib.gumbel_version_string().decode()
 
 __all__ = [
     "SUMMARY",
+    "DrawExplanation",
     "History",
     "Info",
     "PreparedCall",
@@ -59,6 +62,7 @@ __all__ = [
     "advance",
     "draft_domain",
     "explain",
+    "explain_draw",
     "finish",
     "info",
     "merge",
