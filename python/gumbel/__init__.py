@@ -37,7 +37,7 @@ from ._calls.sampler import Sampler
 from ._calls.screens import Screen
 from ._calls.summaries import SUMMARY, finish, merge, partial, partial_logits
 from ._device import Info, info
-from ._explain.results import DrawExplanation
+from ._explain.explanation import DrawExplanation
 from ._explain.steps import explain_draw
 from ._import_name import warn_of_other_package as _warn_of_other_package
 from ._inputs.history import History

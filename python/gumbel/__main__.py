@@ -21,6 +21,7 @@ DESCRIPTION = """Draw tokens from language models exactly: the command of the Py
 
   gumbel info                   version, processor, GPU, kernels
   gumbel verify                 check the draws on this machine
+  gumbel explain LOGITS.npy     how the tokens of these logits are drawn
   gumbel explain                which kernels serve a call
   cc program.c $(gumbel --cflags --libs)"""
 FULL = ("generate", "sample", "bench")

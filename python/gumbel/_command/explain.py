@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gumbel explain: which kernels serve a call of given sizes."""
+"""gumbel explain: the draws of a file of logits, or which kernels serve a call."""
 
 from __future__ import annotations
 
@@ -10,17 +10,25 @@ from typing import Any
 import numpy as np
 
 from .. import explain
+from .explain_draw import FILE, add_options, check_no_draw, run_explain_draw
 from .output import write_line
 
-DESCRIPTION = """Print which kernels serve a call of these sizes, and why the kernels that come
-before them in the order of preference do not. Nothing is drawn."""
+DESCRIPTION = """With a file: explain the draw of each row of its logits: the tokens that each rule
+removes, the scores and the winner. Without a file: print which kernels serve a call of these sizes,
+and why the kernels that come before them in the order of preference do not; nothing is drawn."""
+# Options of calls without a file, and their defaults.
+SIZES = {
+    "batch": 1, "vocab": 151936, "hidden_size": 4096, "logits": False, "dtype": "bfloat16",
+    "device": "cpu", "num_samples": 1, "top_logprobs": 0, "no_logprobs": False,
+}  # fmt: skip
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
 
 
 def add_command(commands: Any) -> None:
     parser = commands.add_parser(
-        "explain", help="print which kernels serve a call", description=DESCRIPTION
+        "explain", help="explain draws, or which kernels serve a call", description=DESCRIPTION
     )
+    add_options(parser)
     parser.add_argument("-b", "--batch", type=int, default=1, help="rows B (default 1)")
     parser.add_argument("-v", "--vocab", type=int, default=151936, help="tokens V (151936)")
     parser.add_argument("--hidden-size", type=int, default=4096, help="columns D (4096)")
@@ -59,7 +67,19 @@ def _format_sizes(given: argparse.Namespace) -> str:
     return f"B = {given.batch}, V = {given.vocab}, {hidden}, {samples}, {given.dtype}"
 
 
+def _check_no_sizes(given: argparse.Namespace) -> None:
+    """Raise ValueError for an option that describes a call without a file."""
+    for name, default in SIZES.items():
+        if getattr(given, name) != default:
+            option = name.replace("_", "-")
+            raise ValueError(f"--{option}: cannot be combined with {FILE}")
+
+
 def run_explain(given: argparse.Namespace) -> int:
+    if given.file is not None:
+        _check_no_sizes(given)
+        return run_explain_draw(given)
+    check_no_draw(given)
     for name, most in (("batch", 2**20), ("vocab", 2**31 - 1), ("hidden_size", 2**20)):
         if not 1 <= getattr(given, name) <= most:
             option = name.replace("_", "-")

@@ -11,7 +11,7 @@ from typing import Optional
 from .results import DrawStep, RuleEffect, Survivor
 from .texts import count_tokens, format_number, format_parameters, format_share, name_token
 
-LEFT = 11.0  # percentage of the width that the axis of probabilities takes
+LEFT = 13.0  # percentage of the width that the axis of probabilities takes
 HEIGHT, LANE = 150, 20  # pixels of the bars, and of the lane of a rule
 ROW = 34  # pixels of a survivor
 LOWEST = -9  # smallest decade of the axis of probabilities
@@ -104,11 +104,11 @@ def format_race(step: DrawStep) -> str:
         x = place(tick)
         parts.append(f'<line class="grid" x1="{x}" x2="{x}" y1="0" y2="{bottom}"/>')
         parts.append(f'<text class="middle" x="{x}" y="{bottom + 14}">{tick:g}</text>')
-    for number, each in enumerate(order):
-        parts.append(_format_runner(each, step, number * ROW, place(each.value), place(each.score)))
     if step.winner is not None:
         x = place(step.winner.score)
-        parts.append(f'<line class="best" x1="{x}" x2="{x}" y1="16" y2="{bottom}"/>')
+        parts.append(f'<line class="best" x1="{x}" x2="{x}" y1="22" y2="{bottom}"/>')
+    for number, each in enumerate(order):
+        parts.append(_format_runner(each, step, number * ROW, place(each.value), place(each.score)))
     title = "value" if step.greedy else "value + noise = score"
     parts.append(f'<text class="end" x="100%" y="{bottom + 30}">{title}, in nats</text></svg>')
     return "".join(parts)
@@ -123,18 +123,13 @@ def _format_runner(each: Survivor, step: DrawStep, y: int, value: str, score: st
     if each.noise is not None:
         sign = "−" if each.noise < 0 else "+"
         total += f" {sign} {format_number(abs(each.noise))} = {format_number(each.score)}"
-    y = y + 13
+    kind = "winner" if wins else "runner"
     found = (
-        f'<g class="{"winner" if wins else "runner"}"><text x="0" y="{y}">{name}{number}</text>'
-        f'<text class="end" x="100%" y="{y}">{total}</text>'
-        f'<line class="value" x1="0" x2="{value}" y1="{y + 9}" y2="{y + 9}"/>'
+        f'<g class="{kind}" transform="translate(0 {y + 22})"><text y="-9">{name}{number}</text>'
+        f'<text class="end" x="100%" y="-9">{total}</text><line class="value" x2="{value}"/>'
     )
     if each.noise is not None:
-        head = "aw" if wins else "a"
-        found += (
-            f'<line class="noise" x1="{value}" x2="{score}" y1="{y + 9}" y2="{y + 9}"'
-            f' marker-end="url(#{head})"/>'
-        )
+        found += f'<line class="noise" x1="{value}" x2="{score}"/>'
     return f"{found}</g>"
 
 
@@ -155,4 +150,4 @@ def describe_rule(rule: RuleEffect) -> str:
         for each in rule.examples
     )
     more = " …" if rule.removed > len(rule.examples) else ""
-    return f"{format_share(rule.mass)} of the probability: {names}{more}"
+    return f"removes {format_share(rule.mass)} of the probability: {names}{more}"

@@ -6,9 +6,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+from collections.abc import Sequence
 
 from .charts import describe_rule, format_distribution, format_race
-from .results import DrawExplanation, DrawStep, RuleEffect, Survivor
+from .results import DrawStep, RuleEffect, Survivor
 from .style import SCRIPT, STYLE
 from .texts import (
     count_tokens,
@@ -32,30 +33,30 @@ _MARKERS = (
 _COLUMNS = ("token", "text", "logit", "value", "p", "noise", "score")
 
 
-def format_page(found: DrawExplanation) -> str:
+def format_page(vocab_size: int, steps: Sequence[DrawStep]) -> str:
     """The page."""
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    several = len(found.steps) > 1
-    title = "Draws of {} tokens".format(len(found.steps)) if several else "Draw of a token"
+    several = len(steps) > 1
+    title = "Draws of {} tokens".format(len(steps)) if several else "Draw of a token"
     return "\n".join((
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{_MARKERS}",
-        f'<header><h1>{title}</h1><p class="lead">Vocabulary of {found.vocab_size} tokens. Each '
+        f'<header><h1>{title}</h1><p class="lead">Vocabulary of {vocab_size} tokens. Each '
         "rule removes tokens or changes values. The draw adds Gumbel noise to the value of each "
         "token that remains; the largest score wins.</p></header>",
-        _format_links(found) if several else "",
-        *(_format_step(step) for step in found.steps),
+        _format_links(steps) if several else "",
+        *(_format_step(step) for step in steps),
         f"<script>{SCRIPT}</script>\n</body>\n</html>\n",
     ))  # fmt: skip
 
 
-def _format_links(found: DrawExplanation) -> str:
+def _format_links(steps: Sequence[DrawStep]) -> str:
     """The text: one link for each token."""
     links = []
-    for step in found.steps:
+    for step in steps:
         kind, text = "", "no token"
         if step.winner is None:
             kind = ' class="none"'
@@ -98,7 +99,7 @@ def _format_rule(rule: RuleEffect) -> str:
     name, parameters = html.escape(rule.name), html.escape(format_parameters(rule))
     counts = f"{rule.before} → {rule.after}" if rule.removed else count_tokens(rule.after)
     kind = "" if rule.active else ' class="off"'
-    notes = (describe_effect(rule), describe_rule(rule))
+    notes = (describe_rule(rule), describe_effect(rule))
     small = "; ".join(html.escape(note) for note in notes if note)
     small = f"<small>{small}</small>" if small else ""
     off = "" if rule.active else " (off)"
@@ -111,13 +112,13 @@ def _format_rule(rule: RuleEffect) -> str:
 def _format_charts(step: DrawStep) -> str:
     removed = '<i class="key g"></i>removed' if step.kept < step.rules[0].after else ""
     rest = step.kept - len(step.survivors)
-    more = f" The {len(step.survivors)} listed of {count_tokens(step.kept)}." if rest else ""
+    more = f" {len(step.survivors)} of {count_tokens(step.kept)} are listed." if rest else ""
     noise = "Bars are values after all rules."
     if not step.greedy:
         noise = "Bars are values after all rules, arrows the noise; only differences matter."
     return (
-        '<h3>Probabilities before the rules, logarithmic<span class="soft">'
-        f'<i class="key w"></i>drawn<i class="key"></i>kept{removed}</span></h3>'
+        '<h3>Probabilities before the rules</h3><p class="lead">Logarithmic scale.'
+        f'<i class="key w"></i>drawn<i class="key"></i>kept{removed}</p>'
         f"{format_distribution(step)}<h3>Scores</h3>"
         f'<p class="lead">{noise}{more}</p>{format_race(step)}'
         f"<details><summary>Table of the scores</summary>{_format_table(step)}</details>"

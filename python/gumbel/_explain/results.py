@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of explain_draw()."""
+"""Results of explain_draw(): the parts of a DrawExplanation."""
 
 from __future__ import annotations
 
@@ -80,45 +80,21 @@ class DrawStep:
         return self.winner.score - self.runner_up.score
 
 
-@dataclass(frozen=True)
-class DrawExplanation:
-    """Explanation of draws. `str()` is a table of 80 columns for a terminal."""
-
-    vocab_size: int  #: V, number of columns of the logits
-    steps: tuple[DrawStep, ...]  #: one for each row of the logits
-
-    def __str__(self) -> str:
-        from .table import format_table
-
-        return format_table(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Dicts, lists, str, int, float, bool and None, for json; -inf, inf and NaN are None."""
-        found: dict[str, Any] = _to_plain(self)
-        return found
-
-    def to_html(self) -> str:
-        """One page of HTML without external resources; it also works without JavaScript."""
-        from .page import format_page
-
-        return format_page(self)
-
-
-def _to_plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """A value of plain types, with properties and without infinite numbers."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {name: _to_plain(each) for name, each in value.items()}
+        return {name: to_plain(each) for name, each in value.items()}
     if isinstance(value, tuple):
-        return [_to_plain(each) for each in value]
+        return [to_plain(each) for each in value]
     if not is_dataclass(value):
         return value
-    found = {each.name: _to_plain(getattr(value, each.name)) for each in fields(value)}
+    found = {each.name: to_plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, RuleEffect):
         found["removed"] = value.removed
     if isinstance(value, DrawStep):
-        found["margin"] = _to_plain(value.margin)
+        found["margin"] = to_plain(value.margin)
         found["winner"] = None if value.winner is None else value.winner.token
         found["runner_up"] = None if value.runner_up is None else value.runner_up.token
     return found

@@ -17,8 +17,9 @@ from .._inputs.fresh_seeds import fresh_seed
 from .._inputs.numbers import TEXTS, format_value, get_length, is_list, read_integer
 from .._inputs.tensors import is_tensor, to_numpy
 from .._statuses import describe_status
+from .explanation import DrawExplanation
 from .prefixes import Floats, RowRules, select_row
-from .results import DrawExplanation, DrawStep, RankedToken, RuleEffect, Survivor
+from .results import DrawStep, RankedToken, RuleEffect, Survivor
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

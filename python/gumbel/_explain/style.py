@@ -12,7 +12,7 @@ font:15px/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
 h1{font-size:20px;margin:0 0 4px}
 h2{font-size:18px;margin:0 0 2px}
 h3{font-size:13px;font-weight:600;margin:26px 0 8px}
-p{margin:0 0 4px}
+p{margin:0 0 8px}
 .soft,small,.lead{color:var(--soft)}
 .lead{font-size:13px}
 code{font:13px/1.4 ui-monospace,monospace;white-space:pre-wrap;unicode-bidi:isolate}
@@ -31,9 +31,10 @@ border-top:1px solid var(--line)}
 .rules li:first-child{border-top:0}
 .rules .off{color:var(--soft)}
 .rules small{width:100%}
-.count{font-variant-numeric:tabular-nums}
+.count{margin-left:auto;font-variant-numeric:tabular-nums}
 svg{display:block;width:100%;overflow:hidden}
-svg text{font:11px ui-monospace,monospace;fill:var(--soft)}
+svg text{font:11px ui-monospace,monospace;fill:var(--soft);paint-order:stroke;
+stroke:var(--paper);stroke-width:3px}
 svg .end{text-anchor:end}
 svg .middle{text-anchor:middle}
 .grid{stroke:var(--line)}
@@ -44,8 +45,8 @@ svg .middle{text-anchor:middle}
 .wins,.tip{fill:var(--accent)}
 .stem{fill:var(--soft)}
 .value{stroke:var(--bar);stroke-width:5;opacity:.45}
-.noise{stroke:var(--soft);stroke-width:1.5}
-.winner .noise{stroke:var(--accent);stroke-width:2}
+.noise{stroke:var(--soft);stroke-width:1.5;marker-end:url(#a)}
+.winner .noise{stroke:var(--accent);stroke-width:2;marker-end:url(#aw)}
 .winner .value{stroke:var(--accent)}
 svg .runner text:first-child{fill:var(--ink)}
 svg .winner text{fill:var(--accent);font-weight:600}
@@ -60,7 +61,7 @@ td,th{padding:2px 0 2px 12px;text-align:right;white-space:nowrap;border-top:1px 
 th{font-weight:400;color:var(--soft);border:0}
 td:nth-child(2),th:nth-child(2){text-align:left}
 td:first-child,th:first-child{padding-left:0}
-.key{display:inline-block;width:10px;height:10px;margin:0 3px 0 8px;background:var(--bar)}
+.key{display:inline-block;width:10px;height:10px;margin:0 4px 0 12px;background:var(--bar)}
 .key.w{background:var(--accent)}.key.g{background:var(--line)}
 .turn{display:flex;gap:8px;margin-top:14px;align-items:center;font-size:13px;color:var(--soft)}
 button{font:inherit;color:var(--ink);background:var(--tint);border:1px solid var(--line);

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from .results import DrawExplanation, DrawStep, RuleEffect, Survivor
+from collections.abc import Sequence
+
+from .results import DrawStep, RuleEffect, Survivor
 from .texts import (
     describe_effect,
     describe_margin,
@@ -20,9 +22,9 @@ _NAMES = ("logit", "value", "p", "noise", "score")
 _SURVIVORS = f"  {'token':>8} {'text':<16}" + "".join(f"{name:>10}" for name in _NAMES)
 
 
-def format_table(found: DrawExplanation) -> str:
+def format_table(steps: Sequence[DrawStep]) -> str:
     """All steps, with an empty line between two."""
-    return "\n\n".join("\n".join(map(_fit, _list_lines(step))) for step in found.steps)
+    return "\n\n".join("\n".join(map(_fit, _list_lines(step))) for step in steps)
 
 
 def _fit(line: str) -> str:

@@ -75,10 +75,9 @@ def format_parameters(rule: RuleEffect) -> str:
 def describe_effect(rule: RuleEffect) -> str:
     """The changes of a rule that are no removals; empty if there are none."""
     if rule.shift is not None:
-        return f"{rule.shift:+.4f} nats on {count_tokens(rule.lowered)}"
+        return f"lowers {count_tokens(rule.lowered)} by {-rule.shift:.4f} nats"
     if rule.changed:
-        verb = "changes" if rule.removed == 0 else "also changes"
-        return f"{verb} the logits of {count_tokens(rule.changed)}"
+        return f"changes the logits of {count_tokens(rule.changed)}"
     return ""
 
 
