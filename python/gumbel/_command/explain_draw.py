@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the file of logits, and the options that require it."""
     parser.add_argument("file", metavar=FILE, nargs="?", help="logits [V] or [T, V], by numpy.save")
     group = parser.add_argument_group(f"draws of {FILE}")
-    group.add_argument("--order", help="rules, as top_k,typical_p,temperature; or llama.cpp, hf, ..")
+    group.add_argument("--order", help="as top_k,typical_p,temperature; or llama.cpp, hf, ..")
     for name, text in FLOATS.items():
         group.add_argument(f"--{name}", type=float, metavar="X", help=text)
     group.add_argument("--seed", type=int, help="64-bit seed of all rows (default: a fresh one)")

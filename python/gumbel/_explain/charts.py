@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Optional
 
 from .results import DrawStep, RuleEffect, Survivor
-from .texts import count_tokens, format_number, format_parameters, format_share, name_token
+from .labels import count_tokens, format_number, format_parameters, format_share, name_token
 
 LEFT = 13.0  # percentage of the width that the axis of probabilities takes
 HEIGHT, LANE = 150, 20  # pixels of the bars, and of the lane of a rule

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from .charts import describe_rule, format_distribution, format_race
 from .results import DrawStep, RuleEffect, Survivor
 from .style import SCRIPT, STYLE
-from .texts import (
+from .labels import (
     count_tokens,
     describe_effect,
     describe_margin,

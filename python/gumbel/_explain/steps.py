@@ -150,9 +150,9 @@ class _Row:
     @staticmethod
     def _widen(raw: Any) -> Floats:
         """Logits as float32; uint16 holds bfloat16 bits."""
-        if raw.dtype == np.uint16:
-            return (raw.astype(np.uint32) << 16).view(np.float32)
-        return np.asarray(raw, np.float32)
+        bits = raw.dtype == np.uint16
+        wide: Floats = (raw.astype(np.uint32) << 16).view(np.float32) if bits else raw
+        return np.asarray(wide, np.float32)
 
     def find_text(self, token: int) -> Optional[str]:
         text = None if self.texts is None else self.texts[token]
@@ -189,13 +189,11 @@ class _Row:
         shares = _softmax(np.where(np.isfinite(raw), raw, -np.inf).astype(np.float32))
         return RuleEffect(
             PROCESSING, {}, bool(changed or removed.any()), int((~np.isneginf(raw)).sum()),
-            int(kept.sum()), float(shares[removed].sum()), self._find_examples(raw, removed, shares),
-            changed=changed,
+            int(kept.sum()), float(shares[removed].sum()),
+            self._find_examples(raw, removed, shares), changed=changed,
         )  # fmt: skip
 
-    def _find_examples(
-        self, values: Floats, removed: Any, shares: Any
-    ) -> tuple[RankedToken, ...]:  # fmt: skip
+    def _find_examples(self, values: Floats, removed: Any, shares: Any) -> tuple[RankedToken, ...]:
         found = _rank(np.where(removed, values, -np.inf), EXAMPLES)
         return tuple(RankedToken(int(i), self.find_text(int(i)), float(shares[i])) for i in found)
 

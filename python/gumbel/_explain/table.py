@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .results import DrawStep, RuleEffect, Survivor
-from .texts import (
+from .labels import (
     describe_effect,
     describe_margin,
     fit_width,

@@ -74,6 +74,17 @@ def shards(hidden: Floats, weight: Floats) -> Ints:
     return gumbel.finish(summaries).tokens
 
 
+def explained(logits: Floats) -> Optional[float]:
+    texts: list[Optional[str]] = [f" {token}" for token in range(logits.shape[1])]
+    found: gumbel.DrawExplanation = gumbel.explain_draw(logits, vocabulary=texts, top_k=5, seed=1)
+    plain: dict[str, Any] = found.to_dict()
+    page: str = found.to_html()
+    assert plain["steps"] and page and str(found)
+    first = found.steps[0]
+    assert first.winner is not None and first.rules[0].examples == ()
+    return first.margin
+
+
 def words() -> tuple[Floats, NDArray[np.uint32], int]:
     noise = gumbel.noise(1, 17, 5)
     return noise, gumbel.philox4x32([1, 2, 3, 4], [5, 6]), gumbel.draft_domain(1)
@@ -132,6 +143,7 @@ def main() -> None:
     assert np.array_equal(elsewhere.tokens, gumbel.sample(hidden, weight, seed=3).tokens)
     assert first_logprob(draws(hidden, weight)[0]) is not None
     assert len(rows(hidden @ weight.T)) == 4
+    assert explained(hidden @ weight.T) is not None
     assert np.array_equal(
         shards(hidden, weight), gumbel.sample(hidden, weight, logprobs=None, seed=2).tokens
     )

@@ -63,13 +63,13 @@ def format_parameter(value: Parameter) -> str:
 
 
 def format_parameters(rule: RuleEffect) -> str:
-    """The parameters of a rule: its own value alone, others with their names."""
-    parts = []
+    """The parameters of a rule: the first is a value alone, others have their names."""
+    parts: list[str] = []
     for name, value in rule.parameters.items():
         text = format_parameter(value)
         short = name[len(rule.name) + 1 :] if name.startswith(f"{rule.name}_") else name
-        parts.append(text if name == rule.name else f"{short} {text}")
-    return ", ".join(parts)
+        parts.append(f"{short} {text}" if parts else text)
+    return ", ".join(parts if rule.active else parts[:1])
 
 
 def describe_effect(rule: RuleEffect) -> str:
