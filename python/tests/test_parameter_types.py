@@ -255,6 +255,8 @@ DRAWS = {
 }
 EXPLAINED = {name: DRAWS[name] for name in DRAWS if name not in ("scale", "softcap", "vocab_size")}
 SCORED = {name: DRAWS[name] for name in DRAWS if name not in ("given", "num_samples", "ranks")}
+OF_STEPS = inspect.signature(gumbel.explain_draw).parameters
+STEPS = {name: DRAWS[name] for name in DRAWS if name in OF_STEPS}
 OF_PARTS = inspect.signature(gumbel.partial).parameters
 SHARDED = {name: DRAWS[name] for name in DRAWS if name in OF_PARTS}
 SUMMARIES = gumbel.partial_logits(LOGITS)
@@ -294,6 +296,7 @@ FUNCTIONS = {
     gumbel.softmax: {"logits": LOGITS, **DRAWS},
     gumbel.top_k: {"logits": LOGITS, "k": 3},
     gumbel.explain: {"weight_or_logits": WEIGHT, "hidden": HIDDEN, **EXPLAINED},
+    gumbel.explain_draw: {"logits": LOGITS, **STEPS},
     gumbel.noise: {"seed": 1, "position": 1, "vocab_size": V, "sample": 1, "domain": 1},
     gumbel.philox4x32: {"counter": [1, 2, 3, 4], "key": [1, 2], "rounds": 10},
     gumbel.info: {"device": "cpu", "isa": "reference", "threads": 1},

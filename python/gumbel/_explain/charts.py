@@ -27,7 +27,7 @@ def format_distribution(step: DrawStep) -> str:
     parts = [f'<svg role="img" height="{height}" aria-label="Probabilities before the rules">']
     for decade in range(decades[0], decades[1] + 1):
         y = HEIGHT - _scale(10.0**decade, decades) * (HEIGHT - 12)
-        label = "1" if decade == 0 else f"1e{decade}" if decade < -4 else f"{10.0 ** decade:g}"
+        label = "1" if decade == 0 else f"1e{decade}" if decade < -3 else f"{10.0 ** decade:g}"
         parts.append(f'<line class="grid" x1="{LEFT}%" x2="100%" y1="{y:.0f}" y2="{y:.0f}"/>')
         parts.append(f'<text class="end" x="{LEFT - 1.5}%" y="{y + 4:.0f}">{label}</text>')
     parts.append(_format_bars(step, decades))

@@ -42,7 +42,10 @@ def fit_width(text: str, columns: int) -> str:
 
 def name_token(token: int, text: Optional[str], most: int = 40) -> str:
     """A token as its text in quotation marks, or as its id."""
-    return str(token) if text is None else f'"{escape_text(text, most)}"'
+    if text is None:
+        return str(token)
+    quoted = escape_text(text, most).replace('"', '\\"')
+    return f'"{quoted}"'
 
 
 def format_number(value: float) -> str:

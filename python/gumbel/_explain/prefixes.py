@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Optional
 
 import numpy as np
@@ -50,6 +50,16 @@ def select_row(value: Any, row: int) -> Any:
     if is_list(value) or (isinstance(value, np.ndarray) and value.ndim):
         value = value[row if len(value) > 1 else 0]
     return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
+
+
+def store_lists(sampling: dict[str, Any]) -> None:
+    """Replace iterators among the token lists by lists, because several calls read them."""
+    for name in TOKEN_LISTS:
+        value = sampling.get(name)
+        if isinstance(value, Iterator):
+            value = sampling[name] = list(value)
+        if isinstance(value, list) and any(isinstance(each, Iterator) for each in value):
+            sampling[name] = [list(each) if isinstance(each, Iterator) else each for each in value]
 
 
 def select_list(value: Any, row: int) -> Any:
@@ -102,6 +112,8 @@ class RowRules:
             if name == "xtc_keep":
                 continue
             value = select_row(self.given.get(name, off), self.row)
+            if not isinstance(value, (bool, int, float)):
+                value = float(value)  # a Fraction, for instance
             if place == 0 or value != off or name == "xtc_threshold":
                 found[name] = value
         if self.min_keep != 1 and rule not in ("top_k", "temperature", "smoothing"):

@@ -14,11 +14,11 @@ from .._calls.sample_calls import sample_logits
 from .._inputs.arrays import Array, import_array
 from .._inputs.common import Common, takes_common
 from .._inputs.fresh_seeds import fresh_seed
-from .._inputs.numbers import TEXTS, format_value, get_length, is_list, read_integer
+from .._inputs.numbers import TEXTS, format_value, get_length, is_list, read_integer, reject_masked
 from .._inputs.tensors import is_tensor, to_numpy
 from .._statuses import describe_status
 from .explanation import DrawExplanation
-from .prefixes import Floats, RowRules, select_row
+from .prefixes import Floats, RowRules, select_row, store_lists
 from .results import DrawStep, RankedToken, RuleEffect, Survivor
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def explain_draw(
     limit = read_integer("max_tokens", max_tokens, 2, 2**31 - 1)
     texts = _check_vocabulary(vocabulary, vocab)
     sampling: dict[str, Any] = dict(common, scale=scale, softcap=softcap, vocab_size=vocab_size)
+    store_lists(sampling)
     if sampling.get("position") is None:
         sampling["position"] = np.arange(rows, dtype=np.uint64)
     seed = fresh_seed() if sampling.get("seed") is None else sampling["seed"]
@@ -84,10 +85,13 @@ def explain_draw(
 def _read_matrix(logits: Any) -> Any:
     """The logits [T, V]."""
     found = import_array("logits", logits)
+    reject_masked("logits", found)
     if is_tensor(found) and found.device.type != "cpu":
         raise ValueError(f"logits: the tensor is on {found.device}; pass logits.cpu()")
-    if not hasattr(found, "shape"):
-        return found  # sample_logits() raises the error
+    if isinstance(found, np.ndarray):
+        found = found.view(np.ndarray)  # rows of a numpy.matrix are matrices
+    elif not is_tensor(found):
+        raise TypeError(f"logits: expected an array, got {type(logits).__name__}")
     if len(found.shape) not in (1, 2):
         raise ValueError(f"logits: has {len(found.shape)} axes, expected [V] or [T, V]")
     if 0 in found.shape:

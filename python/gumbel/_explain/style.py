@@ -47,7 +47,7 @@ svg .middle{text-anchor:middle}
 .value{stroke:var(--bar);stroke-width:5;opacity:.45}
 .noise{stroke:var(--soft);stroke-width:1.5;marker-end:url(#a)}
 .winner .noise{stroke:var(--accent);stroke-width:2;marker-end:url(#aw)}
-.winner .value{stroke:var(--accent)}
+.winner .value{stroke:var(--accent);opacity:.35}
 svg .runner text:first-child{fill:var(--ink)}
 svg .winner text{fill:var(--accent);font-weight:600}
 svg .id{fill:var(--soft);font-weight:400}

@@ -36,7 +36,8 @@ HOSTILE = ("equal", "one", "nan", "infinite", "empty", "huge", "tiny", "two valu
 
 
 def make_logits(random, rows, vocab):
-    logits = (random.normal(size=(rows, vocab)) * random.choice([0.1, 3, 10])).astype(np.float32)
+    logits = random.normal(size=(rows, vocab)) * random.choice([0.1, 3, 10])
+    logits = logits.clip(-20, 20).astype(np.float32)
     for row in range(rows):
         kind = random.choice([*HOSTILE, *["plain"] * 8])
         if kind in ("one", "empty"):
@@ -220,6 +221,17 @@ def test_rows_name_their_order():
     assert found[1].order == "llama.cpp" and found[1].rules[-1].name == "temperature"
     kept = gumbel.sample_logits(logits, kept=True, **call).kept
     assert [step.kept for step in found] == kept.tolist()
+
+
+def test_lists_of_tokens_may_be_iterators():
+    logits = np.zeros((2, 64), np.float32)
+    found = gumbel.explain_draw(logits, banned=iter([1, 2]), seed=1)
+    assert [step.rules[0].removed for step in found.steps] == [2, 2]
+    found = gumbel.explain_draw(logits, banned=[iter([1]), iter([2, 3])], seed=1)
+    assert [step.rules[0].removed for step in found.steps] == [1, 2]
+    padded = np.array([[1, 2, np.nan, np.inf]], np.float32)
+    step = gumbel.explain_draw(padded, vocab_size=2, seed=1).steps[0]
+    assert (step.status, step.rules[0].before, step.rules[0].after) == ("OK", 4, 2)
 
 
 def test_a_history_and_a_mask_have_one_entry_for_each_row():

@@ -90,7 +90,8 @@ def test_the_page_is_balanced_and_loads_nothing():
 
 def test_texts_of_the_vocabulary_are_escaped():
     text = read_page(PAGE).text
-    for shown in ("<script>alert(1)</script>", "</code></section>", '" onload="alert(1)', "&amp;"):
+    for shown in ("<script>alert(1)</script>", "</code></section>", '" onload="alert(1)', "&amp;",
+                  '"\\" onload=\\"alert(1)"'):  # fmt: skip
         assert shown in text
     for shown in ("a\\nb", "\\x00\\x07\\x1b[31m", "\\ud800", "\\u202egnirts", "\\u200b", "\\\\n"):
         assert shown in text

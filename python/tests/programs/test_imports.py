@@ -8,7 +8,11 @@ import gumbel
 
 PACKAGE = Path(gumbel.__file__).parent
 # Room: rooms that it must not import.
-FORBIDDEN = {"_inputs": ("_calls", "_dist", "_command"), "_calls": ("_dist", "_command")}
+FORBIDDEN = {
+    "_inputs": ("_calls", "_dist", "_explain", "_command"),
+    "_calls": ("_dist", "_explain", "_command"),
+    "_explain": ("_dist", "_command"),
+}
 
 
 def list_modules():
