@@ -46,9 +46,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--order", help="as top_k,typical_p,temperature; or llama.cpp, hf, ..")
     for name, text in FLOATS.items():
         group.add_argument(f"--{name}", type=float, metavar="X", help=text)
-    group.add_argument("--seed", type=int, help="64-bit seed of all rows (default: a fresh one)")
-    group.add_argument("--position", type=int, help="of row 0; row t has this + t (default 0)")
-    group.add_argument("--row", type=int, help="explain this row alone")
+    group.add_argument("--seed", type=int, metavar="N", help="of all rows (default: a fresh one)")
+    group.add_argument("--position", type=int, metavar="N", help="of row 0; row t has N + t (0)")
+    group.add_argument("--row", type=int, metavar="N", help="explain this row alone")
     group.add_argument("--vocabulary", metavar="FILE", help="texts of the tokens: one a line, or "
                        "a JSON list if the file begins with [")  # fmt: skip
     group.add_argument("-j", "--json", action="store_true", default=None, help="print JSON")

@@ -31,6 +31,7 @@ def format_distribution(step: DrawStep) -> str:
         parts.append(f'<line class="grid" x1="{LEFT}%" x2="100%" y1="{y:.0f}" y2="{y:.0f}"/>')
         parts.append(f'<text class="end" x="{LEFT - 1.5}%" y="{y + 4:.0f}">{label}</text>')
     parts.append(_format_bars(step, decades))
+    labels = []  # above the lines of all rules
     for rule, (first, end) in runs:
         y = HEIGHT + 6 + LANE * lanes[rule.name]
         x, width = LEFT + first / count * (100 - LEFT), (end - first) / count * (100 - LEFT)
@@ -38,7 +39,8 @@ def format_distribution(step: DrawStep) -> str:
         text = html.escape(f"{rule.name} {format_parameters(rule)}")
         parts.append(f'<line class="cut" x1="{x:.2f}%" x2="{x:.2f}%" y1="8" y2="{y + 4}"/>')
         parts.append(f'<rect class="run" x="{x:.2f}%" width="{width:.2f}%" y="{y}" height="3"/>')
-        parts.append(f'<text{anchor} x="{at:.2f}%" y="{y + 15}">{text}</text>')
+        labels.append(f'<text{anchor} x="{at:.2f}%" y="{y + 15}">{text}</text>')
+    parts += labels
     total = step.rules[0].after
     shown = f"the {count} likeliest of {count_tokens(total)}" if count < total else "all tokens"
     parts.append(f'<text class="end" x="100%" y="{height - 4}">rank, {shown}</text></svg>')
