@@ -134,14 +134,14 @@ FRAME = """<!doctype html><title>none</title><body style="margin:0">
 <iframe style="border:0;width:{}px;height:{}px" srcdoc="{}"></iframe>"""
 
 
-def open_page(path, width, height, *options):
+def open_page(path, width, height, *options, fragment=""):
     """The standard output of Chromium with this page."""
     if BROWSER is None:
         pytest.skip("no Chromium")
     command = [
         BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
         f"--user-data-dir={path.parent / 'profile'}", f"--window-size={width},{height}", *options,
-        path.as_uri(),
+        path.as_uri() + fragment,
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -171,3 +171,6 @@ def test_the_script_shows_one_step(tmp_path):
     hidden = re.findall(r'<section id="step-(\d+)" hidden', document)
     assert hidden == [str(row) for row in range(1, len(DRAWS.steps))]
     assert document.count('aria-current="step"') == 1 and "step 1 of" in document
+    document = open_page(tmp_path / "page.html", 360, 800, "--dump-dom", fragment="#step-2")
+    hidden = re.findall(r'<section id="step-(\d+)" hidden', document)
+    assert "2" not in hidden and len(hidden) == len(DRAWS.steps) - 1 and "step 3 of" in document
