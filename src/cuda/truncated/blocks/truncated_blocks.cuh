@@ -163,24 +163,52 @@ __device__ __forceinline__ void finish_row(int64_t b, found_tokens found)
     serve_shortlist(b, found.count, seen, seen, nullptr); /* raw masses are not supported here */
 }
 
+/* Rows that are truncated by an order of rules. */
+struct truncation_rows {
+    /* Whether reading row b can be worthwhile; candidates_suffice() refuses the other rows. For all
+     * threads. */
+    __device__ __forceinline__ bool is_worth_reading(const cuda_truncated_params &p,
+                                                     int64_t b) const
+    {
+        const gumbel_problem &q = p.problem;
+        const gumbel_rules r = gumbel_problem_rules(&q, b, 0);
+        if (!gumbel_problem_row_is_live(&q, b))
+            return false;
+        return is_greedy(q, b) || (truncates_by_value(r) && r.top_k <= CUDA_TRUNCATED_TOP_MAX &&
+                                   !(r.joint && r.top_p < 1.0f));
+    }
+    __device__ __forceinline__ bool set_parameters(const cuda_truncated_params &p, int64_t b) const
+    {
+        return describe_row(p, b);
+    }
+    __device__ __forceinline__ logit_values get_values() const
+    {
+        return values_of(shared_state().row);
+    }
+    __device__ __forceinline__ void finish(int64_t b, found_tokens found) const
+    {
+        finish_row(b, found);
+    }
+};
+
 /* Serves row b by this CTA alone after load_call(); returns false for a fallback row. The block
  * maxima are requested before the row's parameters arrive. The usual path is inline: it runs once,
  * and each far jump waits for memory, which took 4 us more out of line. */
-__device__ __forceinline__ bool serve_from_blocks(int64_t b)
+template <class Rows> __device__ __forceinline__ bool serve_from_blocks(int64_t b, Rows rows)
 {
     const cuda_truncated_params &p = shared_state().call;
     row_blocks blocks(b, (int)p.blocks);
     const loaded_blocks loaded = blocks.load(0);
-    const bool refused = describe_row(p, b);
+    const bool refused = rows.set_parameters(p, b);
     if (threadIdx.x == 96)
         start_row();
     if (is_rare(__syncthreads_or(refused)))
         return false;
-    blocks.values = values_of(shared_state().row);
+    blocks.values = rows.get_values();
     const found_tokens found = find_in_blocks(blocks, loaded);
     if (is_rare(found.count < 0))
         return false;
-    finish_row(b, found);
+    rows.finish(b, found);
     return true;
 }
 
