@@ -66,7 +66,7 @@ def rungs():
             if why:
                 body = re.search(REFUSALS % why[1], text, re.DOTALL)[0]
                 reasons = re.findall(r'(?:return|:)\s+"([^"]+)"', body)
-                if "blocks_refuse(" in body.split("\n", 3)[-1] and why[1] == "bounded_refuses":
+                if why[1] in ("bounded_refuses", "program_blocks_refuse"):
                     reasons.insert(0, "as blocks")
                 if why[1] == "screen_truncated_refuses":
                     reasons = ["as screen, except samples", *reasons, "as cluster"]

@@ -157,4 +157,36 @@ GUMBEL_INLINE int gumbel_rule_is_on(const gumbel_row_program *r, gumbel_program_
     return 0;
 }
 
+/* The first rules of a program, if the largest values alone determine the tokens that they keep. */
+typedef struct gumbel_program_prefix {
+    int scaled;    /* TEMPERATURE comes first, so the values are y times its inverse; otherwise y */
+    int length;    /* rules up to that TEMPERATURE, which need not run on such values; or 0 */
+    int64_t top_k; /* of TOP_K; 0: none */
+    float min_p;   /* of MIN_P; 0: none */
+} gumbel_program_prefix;
+
+/* The TEMPERATURE, TOP_K and MIN_P with which a program begins; rules that are off do not count. A
+ * dynamic temperature ends them, as it depends on all values. */
+GUMBEL_INLINE gumbel_program_prefix gumbel_find_program_prefix(const gumbel_row_program *r)
+{
+    gumbel_program_prefix prefix = {0, 0, 0, 0.0f};
+    for (int i = 0; i < GUMBEL_PROGRAM_LENGTH && r->rules[i] != GUMBEL_PROGRAM_END; i++) {
+        const gumbel_program_rule rule = (gumbel_program_rule)r->rules[i];
+        const int begins = prefix.top_k == 0 && prefix.min_p == 0.0f;
+        if (!gumbel_rule_is_on(r, rule))
+            continue;
+        if (rule == GUMBEL_PROGRAM_TOP_K) {
+            prefix.top_k = r->top_k;
+        } else if (rule == GUMBEL_PROGRAM_MIN_P) {
+            prefix.min_p = r->min_p;
+        } else if (rule == GUMBEL_PROGRAM_TEMPERATURE && begins && r->temperature_range == 0.0f) {
+            prefix.scaled = 1;
+            prefix.length = i + 1;
+        } else {
+            break;
+        }
+    }
+    return prefix;
+}
+
 #endif

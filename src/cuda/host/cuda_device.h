@@ -44,9 +44,10 @@ typedef enum cuda_module {
     CUDA_MODULE_SCREEN_MAKE,
     CUDA_MODULE_SOFTMAX,
     CUDA_MODULE_RULE_DRAFTS,
-    CUDA_MODULE_TOP64_SELECT, /* this and the next three: GPUs with clusters */
+    CUDA_MODULE_TOP64_SELECT, /* this and the next four: GPUs with clusters */
     CUDA_MODULE_TRUNCATED_BLOCKS,
     CUDA_MODULE_TRUNCATED_CLUSTER,
+    CUDA_MODULE_PROGRAM_BLOCKS,
     CUDA_MODULE_PROGRAM_CLUSTER,
     CUDA_MODULE_FUSED_SM80,
     CUDA_MODULE_FUSED_SM90, /* this and the following: Hopper only */
@@ -98,7 +99,8 @@ typedef struct cuda_device {
     CUfunction truncated_naive;
     CUfunction truncated_pivots;
     /* NULL without clusters: */
-    CUfunction truncated_blocks, truncated_bounded, truncated_cluster, program_cluster;
+    CUfunction truncated_blocks, truncated_bounded, truncated_cluster;
+    CUfunction program_blocks, program_cluster;
     CUfunction noise;
     CUfunction logits[CUDA_DTYPES][2][2]; /* [with mass][noise given] */
     CUfunction logits_edited[CUDA_DTYPES];

@@ -46,6 +46,7 @@ IMAGE(truncated_naive);
 IMAGE(truncated_blocks);
 IMAGE(truncated_pivots);
 IMAGE(truncated_cluster);
+IMAGE(program_blocks);
 IMAGE(program_cluster);
 IMAGE(screen_draw);
 IMAGE(screen_make);

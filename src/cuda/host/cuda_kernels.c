@@ -34,6 +34,7 @@ static const unsigned char *const images[] = {
     [CUDA_MODULE_SOFTMAX] = cuda_image_softmax,
     [CUDA_MODULE_TRUNCATED_BLOCKS] = cuda_image_truncated_blocks,
     [CUDA_MODULE_TRUNCATED_CLUSTER] = cuda_image_truncated_cluster,
+    [CUDA_MODULE_PROGRAM_BLOCKS] = cuda_image_program_blocks,
     [CUDA_MODULE_PROGRAM_CLUSTER] = cuda_image_program_cluster,
     [CUDA_MODULE_FUSED_SM80] = cuda_image_fused_sm80,
     [CUDA_MODULE_FUSED_SM90] = cuda_image_fused_sm90,
@@ -103,6 +104,8 @@ static const single_kernel single_kernels[] = {
     {CUDA_MODULE_TRUNCATED_BLOCKS, "gumbel_truncated_blocks", AT(truncated_blocks),
      CUDA_BLOCKS_BYTES_MAX},
     {CUDA_MODULE_TRUNCATED_BLOCKS, "gumbel_truncated_bounded", AT(truncated_bounded),
+     CUDA_BLOCKS_BYTES_MAX},
+    {CUDA_MODULE_PROGRAM_BLOCKS, "gumbel_program_blocks", AT(program_blocks),
      CUDA_BLOCKS_BYTES_MAX},
 };
 

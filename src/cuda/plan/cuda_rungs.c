@@ -191,6 +191,44 @@ static const char *bounded_refuses(const cuda_device *cuda, const gumbel_problem
     return NULL;
 }
 
+/* Whether a program begins with TOP_K or MIN_P, at most after a TEMPERATURE that is not dynamic.
+ * Rules without parameters are off; row parameters may turn off other ones. */
+static int begins_with_largest(const gumbel_problem *p, const uint8_t *rules)
+{
+    const gumbel_programs *q = &p->programs;
+    const void *const parameters[] = {[GUMBEL_PROGRAM_TOP_P] = p->truncation.top_p.data,
+                                      [GUMBEL_PROGRAM_TYPICAL_P] = q->typical_p.data,
+                                      [GUMBEL_PROGRAM_TOP_N_SIGMA] = q->top_n_sigma.data,
+                                      [GUMBEL_PROGRAM_EPSILON] = q->epsilon.data,
+                                      [GUMBEL_PROGRAM_ETA] = q->eta.data,
+                                      [GUMBEL_PROGRAM_TOP_A] = q->top_a.data,
+                                      [GUMBEL_PROGRAM_P_LESS] = rules, /* always on */
+                                      [GUMBEL_PROGRAM_SURPRISE] = q->surprise.data,
+                                      [GUMBEL_PROGRAM_XTC] = q->xtc_probability.data,
+                                      [GUMBEL_PROGRAM_SMOOTHING] = q->smoothing_factor.data,
+                                      [GUMBEL_PROGRAM_TEMPERATURE] = q->temperature_range.data};
+    for (int i = 0; i < GUMBEL_PROGRAM_LENGTH && rules[i] != GUMBEL_PROGRAM_END; i++) {
+        if ((rules[i] == GUMBEL_PROGRAM_TOP_K && p->truncation.top_k.data) ||
+            (rules[i] == GUMBEL_PROGRAM_MIN_P && p->truncation.min_p.data))
+            return 1;
+        if (parameters[rules[i]])
+            return 0;
+    }
+    return 0;
+}
+
+static const char *program_blocks_refuse(const cuda_device *cuda, const gumbel_problem *p,
+                                         uint32_t offered)
+{
+    const char *refusal = blocks_refuse(cuda, p, offered);
+    if (refusal)
+        return refusal;
+    for (int32_t i = 0; i < p->programs.count; i++)
+        if (begins_with_largest(p, p->programs.rules + i * GUMBEL_PROGRAM_LENGTH))
+            return NULL;
+    return "no program begins with top_k or min_p";
+}
+
 const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     {
         .rung = {.name = "nothing",
@@ -280,6 +318,22 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
                  .supports = CAPABILITIES_OF_ROWS},
         .refuses = cluster_refuses,
         .run = cuda_run_cluster,
+    },
+    {
+        .rung = {.name = "program-blocks",
+                 .method = "one CTA a row runs its program on tokens from few blocks",
+                 .kernels = "program_blocks.cu, program_cluster.cu",
+                 .supports = GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_RANKS |
+                             GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_LOGITS |
+                             GUMBEL_FEATURE_PROGRAM | GUMBEL_CAPABILITY_MASS |
+                             GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_SAMPLES |
+                             GUMBEL_CAPABILITY_SOFT_CAP,
+                 .requires_any = GUMBEL_FEATURE_PROGRAM},
+        .uses = CUDA_OUTPUT_BLOCK_MAXIMA,
+        .refuses = program_blocks_refuse,
+        .carve = cuda_carve_blocks,
+        .run = cuda_run_program_blocks,
+        .run_few_rows = cuda_run_program,
     },
     {
         .rung = {.name = "program",

@@ -2,7 +2,8 @@
  *
  * Launches kernels that truncate rows on GPUs with thread-block clusters: a CTA a row from few
  * blocks, with fallback rows drawn by a cluster each; a cluster a row; or rows drawn before they
- * are truncated.
+ * are truncated. Kernels that draw by programs take cuda_program_params, whose first member is the
+ * call.
  */
 #include "core/fail.h"
 #include "maths/edits.h"
@@ -24,7 +25,8 @@ int64_t cuda_cluster_bytes(const gumbel_problem *p)
 
 /* Launch a cluster for each row; if most rows are resolved already or few are live, only as many
  * clusters as cuda_fallback_clusters(), which loop over the batch. */
-static gumbel_status launch_clusters(const cuda_job *job, cuda_truncated_params *p)
+static gumbel_status launch_clusters(const cuda_job *job, cuda_truncated_params *p,
+                                     CUfunction kernel)
 {
     const gumbel_problem *q = &p->problem;
     int64_t clusters = q->batch;
@@ -40,14 +42,14 @@ static gumbel_status launch_clusters(const cuda_job *job, cuda_truncated_params 
     GUMBEL_ASSERT(p->split_size * CUDA_CLUSTER_CTAS >= cuda_range_of(q));
     GUMBEL_ASSERT(clusters >= 1 && clusters <= q->batch);
     GUMBEL_ASSERT(cuda_cluster_bytes(q) <= job->cuda->shared_bytes);
-    return cuda_launch_rows(job, p, clusters, job->cuda->truncated_cluster, CUDA_TRUNCATED_THREADS,
+    return cuda_launch_rows(job, p, clusters, kernel, CUDA_TRUNCATED_THREADS,
                             (int)cuda_cluster_bytes(q), 1);
 }
 
 gumbel_status cuda_run_cluster(const cuda_job *job)
 {
     cuda_truncated_params p = cuda_get_truncated_params(job);
-    return launch_clusters(job, &p);
+    return launch_clusters(job, &p, job->cuda->truncated_cluster);
 }
 
 gumbel_status cuda_run_fallback_rows(const cuda_job *job)
@@ -56,27 +58,23 @@ gumbel_status cuda_run_fallback_rows(const cuda_job *job)
     p.row_states = job->workspace.row_states;
     p.has_block_maxima = 1; /* as after a product that stores them */
     GUMBEL_ASSERT(p.row_states);
-    return launch_clusters(job, &p);
+    return launch_clusters(job, &p, job->cuda->truncated_cluster);
+}
+
+/* The parameters of kernels that draw by programs. */
+static cuda_program_params get_program_params(const cuda_job *job)
+{
+    cuda_program_params p = {.call = cuda_get_truncated_params(job)};
+    const gumbel_programs *programs = &p.call.problem.programs;
+    memcpy(p.rules, programs->rules, (size_t)programs->count * GUMBEL_PROGRAM_LENGTH);
+    GUMBEL_ASSERT(p.call.problem.features & GUMBEL_FEATURE_PROGRAM);
+    return p;
 }
 
 gumbel_status cuda_run_program(const cuda_job *job)
 {
-    cuda_program_params p = {.call = cuda_get_truncated_params(job)};
-    const gumbel_problem *q = &p.call.problem;
-    const gumbel_programs *programs = &q->programs;
-    const int64_t clusters =
-        job->expect_few_live_rows && q->batch > FEW_ROWS_CLUSTERS ? FEW_ROWS_CLUSTERS : q->batch;
-    void *arguments[] = {&p};
-    p.call.splits = CUDA_CLUSTER_CTAS;
-    p.call.split_size = cuda_cluster_slice(cuda_range_of(q));
-    memcpy(p.rules, programs->rules, (size_t)programs->count * GUMBEL_PROGRAM_LENGTH);
-    GUMBEL_ASSERT(q->hidden_size == 0 && q->logits.data && q->features & GUMBEL_FEATURE_PROGRAM);
-    if (q->batch > INT32_MAX / CUDA_CLUSTER_CTAS)
-        return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
-                           "B is more than one call on CUDA takes");
-    cuda_shape shape = {clusters * CUDA_CLUSTER_CTAS, CUDA_TRUNCATED_THREADS,
-                        (int)cuda_cluster_bytes(q), 1};
-    return cuda_launch(job, job->cuda->program_cluster, shape, arguments);
+    cuda_program_params p = get_program_params(job);
+    return launch_clusters(job, &p.call, job->cuda->program_cluster);
 }
 
 /* --------------------------------------------------------------------------------- blocks ---- */
@@ -122,33 +120,41 @@ void cuda_set_blocks(const cuda_job *job, cuda_truncated_params *p)
 }
 
 /* Launch a kernel that serves rows from their blocks, and clusters for the fallback rows. */
-static gumbel_status launch_blocks(const cuda_job *job, CUfunction kernel)
+static gumbel_status launch_blocks(const cuda_job *job, cuda_truncated_params *p, CUfunction kernel,
+                                   CUfunction clusters)
 {
-    cuda_truncated_params p = cuda_get_truncated_params(job);
-    const gumbel_problem *q = &p.problem;
-    cuda_set_blocks(job, &p);
-    p.row_states = job->workspace.row_states;
-    p.counters = job->workspace.counters;
-    p.tag = cuda_new_tag(job->cuda);
-    p.split_size = p.blocks;
-    if (!p.has_block_maxima)
-        p.split_size = cuda_blocks_per_split(p.blocks, q->batch, job->cuda->multiprocessors);
-    p.splits = (int32_t)((p.blocks + p.split_size - 1) / p.split_size);
-    GUMBEL_ASSERT(p.split_size >= 1 && p.splits >= 1 && p.row_states && p.counters);
-    GUMBEL_FORWARD(cuda_launch_rows(job, &p, q->batch, kernel, CUDA_TRUNCATED_THREADS,
-                                    (int)cuda_blocks_bytes(p.blocks), 1));
-    return launch_clusters(job, &p);
+    const gumbel_problem *q = &p->problem;
+    cuda_set_blocks(job, p);
+    p->row_states = job->workspace.row_states;
+    p->counters = job->workspace.counters;
+    p->tag = cuda_new_tag(job->cuda);
+    p->split_size = p->blocks;
+    if (!p->has_block_maxima)
+        p->split_size = cuda_blocks_per_split(p->blocks, q->batch, job->cuda->multiprocessors);
+    p->splits = (int32_t)((p->blocks + p->split_size - 1) / p->split_size);
+    GUMBEL_ASSERT(p->split_size >= 1 && p->splits >= 1 && p->row_states && p->counters);
+    GUMBEL_FORWARD(cuda_launch_rows(job, p, q->batch, kernel, CUDA_TRUNCATED_THREADS,
+                                    (int)cuda_blocks_bytes(p->blocks), 1));
+    return launch_clusters(job, p, clusters);
 }
 
 gumbel_status cuda_run_blocks(const cuda_job *job)
 {
-    return launch_blocks(job, job->cuda->truncated_blocks);
+    cuda_truncated_params p = cuda_get_truncated_params(job);
+    return launch_blocks(job, &p, job->cuda->truncated_blocks, job->cuda->truncated_cluster);
 }
 
 gumbel_status cuda_run_bounded(const cuda_job *job)
 {
+    cuda_truncated_params p = cuda_get_truncated_params(job);
     GUMBEL_ASSERT(job->product_outputs & CUDA_OUTPUT_SUBTILES);
-    return launch_blocks(job, job->cuda->truncated_bounded);
+    return launch_blocks(job, &p, job->cuda->truncated_bounded, job->cuda->truncated_cluster);
+}
+
+gumbel_status cuda_run_program_blocks(const cuda_job *job)
+{
+    cuda_program_params p = get_program_params(job);
+    return launch_blocks(job, &p.call, job->cuda->program_blocks, job->cuda->program_cluster);
 }
 
 /* --------------------------------------------------------------------------------- pivots ---- */

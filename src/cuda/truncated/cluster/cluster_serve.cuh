@@ -64,9 +64,10 @@ __device__ __forceinline__ row_reader make_reader(const cuda_truncated_params &p
 }
 
 /* Loads the row's parameters and this CTA's slice of its logits, and arrives at the cluster's first
- * barrier. */
+ * barrier. Calls also() beside the copies. */
+template <class F>
 __device__ __forceinline__ void load_row(const cuda_truncated_params &p, const row_reader &reader,
-                                         const slice_source &source)
+                                         const slice_source &source, F also)
 {
     const gumbel_problem &q = p.problem;
     arrive_at_cluster();
@@ -79,6 +80,7 @@ __device__ __forceinline__ void load_row(const cuda_truncated_params &p, const r
         shared_state().turn = 0;
         reset_offers();
     }
+    also();
     ptx_copy_async_wait<0>();
     __syncthreads();
 }
@@ -107,6 +109,33 @@ __device__ __forceinline__ void poll_rows(const cuda_truncated_params &p, int64_
     uint32_t pending = __ballot_sync(~0u, known != CUDA_ROW_SERVED);
     if (threadIdx.x == 0)
         shared_state().unresolved = pending;
+}
+
+/* Calls serve(b) for the rows that a cluster of the launch has to serve, by all its threads.
+ * load_call() has been called. */
+template <class F>
+__device__ __forceinline__ void serve_rows(const cuda_truncated_params &p, F serve)
+{
+    const int64_t batch = p.problem.batch, clusters = gridDim.x / kClusterCtas;
+    /* The state words are all that this launch reads of the launch before. */
+    const bool has_states = p.row_states;
+    ptx_allow_launch();
+    if (!has_states)
+        ptx_wait_for_launch();
+#pragma unroll 1
+    for (int64_t first = blockIdx.x / kClusterCtas; first < batch; first += 32 * clusters) {
+        if (threadIdx.x < 32)
+            poll_rows(p, first, clusters);
+        __syncthreads(); /* also waits for load_call() */
+#pragma unroll 1
+        for (uint32_t pending = shared_state().unresolved; pending; pending &= pending - 1) {
+            serve(first + (__ffs(pending) - 1) * clusters);
+            __syncthreads(); /* before the slice is overwritten */
+        }
+        __syncthreads(); /* before `unresolved` is overwritten */
+    }
+    if (has_states && blockIdx.x == 0)
+        ptx_wait_for_launch(); /* keeps launches ending in order */
 }
 
 } // namespace

@@ -34,7 +34,7 @@ __device__ __forceinline__ void serve_by_cluster(const cuda_truncated_params &p,
     const slice_source source = find_slice(p);
     const row_reader reader = make_reader(p, source, b);
     required_tokens required;
-    load_row(p, reader, source);
+    load_row(p, reader, source, [] {});
     gumbel_summary seen, raw = {};
     /* Processed rows and given tokens need tokens that other paths skip. */
     const bool all = p.processed || q.sampling.given.data;
@@ -76,25 +76,6 @@ __device__ __forceinline__ void serve_by_cluster(const cuda_truncated_params &p,
 extern "C" __global__ void __cluster_dims__(kClusterCtas, 1, 1) __launch_bounds__(kThreads, 2)
     gumbel_truncated_cluster(const __grid_constant__ cuda_truncated_params p)
 {
-    const int64_t batch = p.problem.batch, clusters = gridDim.x / kClusterCtas;
     const cuda_truncated_params &call = load_call(p);
-    /* The state words are all that this launch reads of the launch before. */
-    const bool has_states = p.row_states;
-    ptx_allow_launch();
-    if (!has_states)
-        ptx_wait_for_launch();
-#pragma unroll 1
-    for (int64_t first = blockIdx.x / kClusterCtas; first < batch; first += 32 * clusters) {
-        if (threadIdx.x < 32)
-            poll_rows(p, first, clusters);
-        __syncthreads(); /* also waits for load_call() */
-#pragma unroll 1
-        for (uint32_t pending = shared_state().unresolved; pending; pending &= pending - 1) {
-            serve_by_cluster(call, first + (__ffs(pending) - 1) * clusters);
-            __syncthreads(); /* before the slice is overwritten */
-        }
-        __syncthreads(); /* before `unresolved` is overwritten */
-    }
-    if (has_states && blockIdx.x == 0)
-        ptx_wait_for_launch(); /* keeps launches ending in order */
+    serve_rows(p, [&](int64_t b) { serve_by_cluster(call, b); });
 }

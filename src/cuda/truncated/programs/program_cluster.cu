@@ -3,12 +3,16 @@
  * WHAT   draws rows of logits by their programs (gumbel/programs.h), or processes them: edits, then
  *        the rules of the row's program one after the other, then the draw from the tokens that
  *        remain. Every option and output.
- * COST   reads B V elements once. Each rule takes one to five passes over a slice in shared memory,
- *        and as many exchanges of the cluster.
- * MAP, SMEM, SYNC  those of truncated_cluster.cu, without rows that another launch serves.
+ * COST   reads B V elements once. If at most kShortlist tokens can matter (a program that begins
+ *        with a TOP_K up to about 250 or a MIN_P, at most after a TEMPERATURE; a greedy row), they
+ *        are gathered before the program, and one CTA runs the rules on their list
+ *        (program_list.cuh). Otherwise, each rule takes one to five passes over a slice in shared
+ *        memory, and as many exchanges of the cluster.
+ * MAP, SMEM, SYNC  those of truncated_cluster.cu; the previous launch is program_blocks.cu.
  * NUMERICS  all sums are of integers, and thresholds follow from them by maths/program_rules.h: the
  *        kept tokens and their z are the CPU's, bit for bit.
  */
+#include "cuda/truncated/programs/program_gather.cuh"
 #include "cuda/truncated/programs/program_walk.cuh"
 
 #include "cuda/common/cuda_program_params.h"
@@ -21,19 +25,10 @@ namespace
 __device__ __noinline__ row_facts run_program(const cuda_truncated_params &p, slice_source source,
                                               const row_facts &facts, int64_t b)
 {
-    /* The memory of the most likely tokens, which are listed later. */
-    gumbel_row_program &program = *(gumbel_row_program *)shared_state().top;
-    static_assert(sizeof program <= sizeof shared_state().top, "fits");
-    if (threadIdx.x == 0)
-        program = gumbel_problem_program(&p.problem, b);
-    __syncthreads();
-    program_walk walk = {p.problem,
-                         program,
-                         source,
-                         b,
-                         gumbel_value_of_key(facts.highest),
-                         gumbel_value_of_key(facts.lowest),
-                         facts.alive};
+    program_walk walk = {
+        p.problem,  program_memory().program,           source,
+        b,          gumbel_value_of_key(facts.highest), gumbel_value_of_key(facts.lowest),
+        facts.alive};
     walk.run_rules();
     if (threadIdx.x == 0)
         shared_state().row.draw.inverse_temperature = walk.factor;
@@ -46,21 +41,35 @@ __device__ __forceinline__ void serve_by_program(const cuda_truncated_params &p,
     const slice_source source = find_slice(p);
     const row_reader reader = make_reader(p, source, b);
     gumbel_summary seen, raw = {};
-    load_row(p, reader, source);
+    bool suffices = false;
+    required_tokens &required = program_memory().required;
+    load_row(p, reader, source, [&] {
+        if (threadIdx.x == kThreads - 64) {
+            truncated_row row;
+            program_memory().suffices = describe_program(p, b, row, required);
+        }
+    });
+    suffices = program_memory().suffices;
     wait_for_cluster();
     if (q.features & GUMBEL_FEATURE_RAW)
         raw = sum_raw(source);
     edit_slice(reader, source);
     __syncthreads();
+    const bool all = p.processed || q.sampling.given.data;
     float thread_max;
-    row_facts facts = join_cluster(scan_slice(source, 1.0f, thread_max));
+    row_facts facts = scan_slice(source, program_memory().factor, thread_max);
+    if (!all && suffices && required.target > 0)
+        facts.reached_key = find_reached_key(facts, thread_max,
+                                             (required.target + kClusterCtas - 1) / kClusterCtas);
+    facts = join_cluster(facts);
     const uint32_t flags = facts.flags | shared_state().row.flags;
-    if (!flags && facts.alive > 0 && !shared_state().row.draw.greedy)
+    if (!all && serve_before_program(source, facts, suffices ? &required : nullptr, b, flags, raw))
+        return;
+    if (!flags && facts.alive > 0 && program_memory().runs)
         facts = run_program(p, source, facts, b);
     gumbel_summary_empty(&seen);
     seen.flags = flags | facts.flags;
     seen.best_id = facts.alive > 0 ? 0 : -1;
-    const bool all = p.processed || q.sampling.given.data;
     if (all || !serve_from_list(source, facts, nullptr, b, seen, raw))
         serve_by_passes(p, source, facts, b, seen, raw);
 }
@@ -70,18 +79,9 @@ __device__ __forceinline__ void serve_by_program(const cuda_truncated_params &p,
 extern "C" __global__ void __cluster_dims__(kClusterCtas, 1, 1) __launch_bounds__(kThreads, 2)
     gumbel_program_cluster(const __grid_constant__ cuda_program_params p)
 {
-    const int64_t batch = p.call.problem.batch, clusters = gridDim.x / kClusterCtas;
     const cuda_truncated_params &call = load_call(p.call);
-    ptx_allow_launch();
-    ptx_wait_for_launch();
     __syncthreads();
     if (threadIdx.x == 0) /* the host's address until here */
         shared_state().call.problem.programs.rules = p.rules;
-    __syncthreads();
-#pragma unroll 1
-    for (int64_t b = blockIdx.x / kClusterCtas; b < batch; b += clusters) {
-        if (!end_unused_row(call, b, leads_cluster() && threadIdx.x == 0))
-            serve_by_program(call, b);
-        __syncthreads(); /* before the slice is overwritten */
-    }
+    serve_rows(p.call, [&](int64_t b) { serve_by_program(call, b); });
 }

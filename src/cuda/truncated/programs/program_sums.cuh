@@ -7,23 +7,11 @@
 #ifndef GUMBEL_CUDA_PROGRAM_SUMS_CUH
 #define GUMBEL_CUDA_PROGRAM_SUMS_CUH
 
-#include "core/row_program.h"
 #include "cuda/truncated/cluster/cluster_serve.cuh"
+#include "cuda/truncated/programs/program_list.cuh"
 
 namespace
 {
-
-/* The sum over a warp of 128-bit integers, for all lanes. */
-__device__ __forceinline__ gumbel_wide sum_wide_of_warp(gumbel_wide own)
-{
-#pragma unroll
-    for (int half = 16; half > 0; half /= 2) {
-        const uint64_t low = __shfl_xor_sync(~0u, (unsigned long long)own, half);
-        const uint64_t high = __shfl_xor_sync(~0u, (unsigned long long)(own >> 64), half);
-        own += (gumbel_wide)high << 64 | low;
-    }
-    return own;
-}
 
 /* Sums of gumbel_facts: their number, and two others, of which `second` depends on the rule. */
 struct joined_facts {
@@ -60,31 +48,15 @@ __device__ __noinline__ gumbel_facts sum_facts(slice_source source, float bound,
                                                float largest)
 {
     gumbel_facts own = {};
-    each_value(source, bound, [&](int, float v) {
-        const float e = required & ~GUMBEL_FACT_SPREAD ? gumbel_exp(v - largest) : 0.0f;
-        const float squared =
-            required & GUMBEL_FACT_SQUARED ? gumbel_exp(2.0f * (v - largest)) : 0.0f;
-        gumbel_facts_add(&own, required, v, largest, e, squared);
-    });
-    const bool spread = required & GUMBEL_FACT_SPREAD;
-    const gumbel_wide first = spread ? (gumbel_wide)(__int128)own.sum : own.mass;
-    const gumbel_wide second = spread                           ? own.squares
-                               : required & GUMBEL_FACT_SQUARED ? own.squared
-                                                                : own.weighted;
+    each_value(source, bound, [&](int, float v) { add_to_facts(own, required, v, largest); });
+    const fact_sums sums = pack_facts(own, required);
     const joined_facts all =
         join_cluster(joined_facts{(uint64_t)own.count,
-                                  {(uint64_t)first, (uint64_t)(first >> 64)},
-                                  {(uint64_t)second, (uint64_t)(second >> 64)}});
-    const gumbel_wide sum = (gumbel_wide)all.first[1] << 64 | all.first[0];
-    const gumbel_wide other = (gumbel_wide)all.second[1] << 64 | all.second[0];
-    gumbel_facts facts = {};
-    facts.count = (int64_t)all.count;
-    facts.mass = spread ? 0 : sum;
-    facts.sum = spread ? (int64_t)all.first[0] : 0;
-    facts.squares = spread ? other : 0;
-    facts.squared = required & GUMBEL_FACT_SQUARED ? other : 0;
-    facts.weighted = required & GUMBEL_FACT_ENTROPY ? other : 0;
-    return facts;
+                                  {(uint64_t)sums.first, (uint64_t)(sums.first >> 64)},
+                                  {(uint64_t)sums.second, (uint64_t)(sums.second >> 64)}});
+    return unpack_facts({(gumbel_wide)all.first[1] << 64 | all.first[0],
+                         (gumbel_wide)all.second[1] << 64 | all.second[0]},
+                        (int64_t)all.count, required);
 }
 
 /* Removes the values below `bound`. Returns the facts of the others that serving the row requires;
