@@ -143,6 +143,54 @@ static void calls_select_rungs(void **state)
     }
 }
 
+/* Programs. */
+static const uint8_t K_T[GUMBEL_PROGRAM_LENGTH] = {GUMBEL_PROGRAM_TOP_K,
+                                                   GUMBEL_PROGRAM_TEMPERATURE};
+static const uint8_t SIGMA_T_MIN_P[GUMBEL_PROGRAM_LENGTH] = {
+    GUMBEL_PROGRAM_TOP_N_SIGMA, GUMBEL_PROGRAM_TEMPERATURE, GUMBEL_PROGRAM_MIN_P};
+static const uint8_t LESS_K_T[GUMBEL_PROGRAM_LENGTH] = {GUMBEL_PROGRAM_P_LESS, GUMBEL_PROGRAM_TOP_K,
+                                                        GUMBEL_PROGRAM_TEMPERATURE};
+
+/* Replaces the order of a problem by one program. */
+static void set_program(gumbel_problem *p, const uint8_t *rules)
+{
+    p->features &= ~(uint32_t)GUMBEL_FEATURE_TRUNCATION;
+    p->features |= GUMBEL_FEATURE_PROGRAM;
+    p->programs = (gumbel_programs){.rules = rules, .count = 1};
+}
+
+/* The first rule that can remove tokens decides; a rule without parameters is off. */
+static void programs_select_rungs(void **state)
+{
+    const cuda_device hopper = make_device(1);
+    gumbel_problem k = make_problem(17, 0, 0), min_p = k, less = k, head = make_problem(4, 4096, 0);
+    float *const parameters = (float *)something;
+    (void)state;
+    set_program(&k, K_T);
+    assert_string_equal(serves(&hopper, &k, 0), "program"); /* no top_k */
+    k.truncation.top_k.data = (int32_t *)something;
+    assert_string_equal(serves(&hopper, &k, 0), "program-blocks");
+    k.programs.top_n_sigma.data = parameters;
+    assert_string_equal(serves(&hopper, &k, 0), "program-blocks");
+    assert_string_equal(serves(&hopper, &k, GUMBEL_CAPABILITY_ROWS), "program");
+    k.batch = 16;
+    assert_string_equal(serves(&hopper, &k, 0), "program");
+    set_program(&min_p, SIGMA_T_MIN_P);
+    min_p.truncation.min_p.data = parameters;
+    assert_string_equal(serves(&hopper, &min_p, 0), "program-blocks");
+    min_p.programs.temperature_range.data = parameters;
+    assert_string_equal(serves(&hopper, &min_p, 0), "program");
+    min_p.programs.temperature_range.data = NULL;
+    min_p.programs.top_n_sigma.data = parameters;
+    assert_string_equal(serves(&hopper, &min_p, 0), "program");
+    set_program(&less, LESS_K_T);
+    less.truncation.top_k.data = (int32_t *)something;
+    assert_string_equal(serves(&hopper, &less, 0), "program");
+    set_program(&head, K_T);
+    head.truncation.top_k.data = (int32_t *)something;
+    assert_string_equal(serves(&hopper, &head, 0), "hopper program-blocks");
+}
+
 static void purposes_select_rungs(void **state)
 {
     const cuda_device hopper = make_device(1), ampere = make_device(0);
@@ -429,7 +477,7 @@ static void plans_match_their_size_and_table(void **state)
         cuda_device device = make_device(i % 2);
         gumbel_problem p = random_problem(&random);
         if (i % 16 == 1 && p.features & GUMBEL_FEATURE_TRUNCATION) /* a device with clusters */
-            p.features ^= GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_PROGRAM;
+            set_program(&p, K_T);
         gumbel_cursor count = {0}, given = {base, 0};
         gumbel_plan planned;
         cuda_plan plan;
@@ -485,6 +533,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_select_rungs),
+        cmocka_unit_test(programs_select_rungs),
         cmocka_unit_test(purposes_select_rungs),
         cmocka_unit_test(stored_logits_are_bounded),
         cmocka_unit_test(screens_are_used_where_faster),

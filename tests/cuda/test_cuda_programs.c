@@ -69,6 +69,26 @@ static void programs_large(void)
     }
 }
 
+/* Batches that one CTA a row serves from few blocks: most programs begin with top_k or min_p. */
+static void programs_from_blocks(void)
+{
+    uint64_t random = 15;
+    for (int i = 0; i < 40; i++) {
+        request_plan plan = {.batch = 17 + i % 4 * 21,
+                             .vocab = i % 2 ? 151936 - i : 9000 + 1000 * i,
+                             .num_top = i % 4 == 1 ? 20 : 0,
+                             .samples = 1 + i % 2,
+                             .dtype = (gumbel_dtype)(1 + i % 3),
+                             .ties = (gumbel_ties)(i / 2 % 2),
+                             .truncation = 1,
+                             .transforms = i % 5 == 4,
+                             .history = 1,
+                             .kind = 1 + ROW_GAUSSIAN,
+                             .seed = 500 + (uint64_t)i};
+        compare_plan(&plan, 0, -1, &random);
+    }
+}
+
 /* A captured draw, replayed, reads the row parameters again. */
 static void programs_graph(void)
 {
@@ -157,6 +177,7 @@ int main(int argc, char **argv)
         {"programs_plans", programs_plans},
         {"programs_from_hidden", programs_from_hidden},
         {"programs_large", programs_large},
+        {"programs_from_blocks", programs_from_blocks},
         {"programs_graph", programs_graph},
         {"programs_updates", programs_updates},
         {"programs_few", programs_few},

@@ -9,8 +9,31 @@ enum { CHOICES = 4 };
 
 static int one_of(uint64_t *random, uint32_t count) { return random_below(random, count) == 0; }
 
-/* A random order of 1 to 7 rules, and TEMPERATURE; after XTC only TEMPERATURE, and before it if the
- * temperature is dynamic. */
+/* Moves a rule to `place`. */
+static void move_rule(uint8_t *order, uint8_t rule, int place)
+{
+    for (int i = 0; i < GUMBEL_PROGRAM_SMOOTHING; i++)
+        if (order[i] == rule) {
+            order[i] = order[place];
+            order[place] = rule;
+            return;
+        }
+}
+
+/* Begins with TOP_K or MIN_P or both, or TEMPERATURE and then these. */
+static void begin_with_largest(uint8_t *order, uint64_t *random)
+{
+    int place = 0;
+    if (one_of(random, 3))
+        move_rule(order, GUMBEL_PROGRAM_TEMPERATURE, place++);
+    if (!one_of(random, 3))
+        move_rule(order, GUMBEL_PROGRAM_TOP_K, place++);
+    if (one_of(random, 2))
+        move_rule(order, GUMBEL_PROGRAM_MIN_P, place);
+}
+
+/* A random order of 1 to 7 rules, and TEMPERATURE; two thirds of them begin_with_largest(). After
+ * XTC only TEMPERATURE, and before it if the temperature is dynamic. */
 static void make_rules(uint8_t *rules, int dynamic, uint64_t *random)
 {
     uint8_t order[GUMBEL_PROGRAM_SMOOTHING];
@@ -20,6 +43,8 @@ static void make_rules(uint8_t *rules, int dynamic, uint64_t *random)
         order[i] = order[at];
         order[at] = (uint8_t)(i + 1);
     }
+    if (!one_of(random, 3))
+        begin_with_largest(order, random);
     memset(rules, 0, GUMBEL_PROGRAM_LENGTH);
     for (int i = 0; i < GUMBEL_PROGRAM_SMOOTHING && count < most && !has_xtc; i++) {
         if (order[i] == GUMBEL_PROGRAM_XTC && dynamic && !has_temperature)
@@ -94,7 +119,8 @@ void random_programs_set(random_programs *p, request *req, uint64_t *random)
     for (int b = 0; b < RANDOM_PROGRAM_ROWS; b++) {
         p->of_row[b] = (int32_t)random_below(random, RANDOM_PROGRAMS);
         p->min_keep[b] = one_of(random, 2) ? 1 : 1 + (int32_t)random_below(random, 40);
-        p->top_k[b] = one_of(random, 4) ? 0 : 1 + (int32_t)random_below(random, 900);
+        const uint32_t most = one_of(random, 2) ? 900 : 60;
+        p->top_k[b] = one_of(random, 6) ? 0 : 1 + (int32_t)random_below(random, most);
     }
     set_parameters(p, req, dynamic, random);
     for (int64_t b = 0; b <= batch; b++)

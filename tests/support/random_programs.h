@@ -9,7 +9,7 @@
 #include "gumbel/programs.h"
 #include "requests.h"
 
-enum { RANDOM_PROGRAMS = 3, RANDOM_PROGRAM_ROWS = 64, RANDOM_PROGRAM_PARAMETERS = 14 };
+enum { RANDOM_PROGRAMS = 3, RANDOM_PROGRAM_ROWS = 80, RANDOM_PROGRAM_PARAMETERS = 14 };
 
 /* Programs of a request, with the parameters of its rows. */
 typedef struct random_programs {

@@ -4,11 +4,13 @@
 #include "ptx_emulated.h"
 
 #include "cuda/truncated/blocks/truncated_blocks.cu"
+#include "cuda/truncated/programs/program_blocks.cu"
 #include "cuda/step/ranks/top64_draw.cu"
 #include "cuda/step/ranks/top64_select.cu"
 
 #include "ctas.h"
 #include "launch_blocks.h"
+#include "launch_cluster.h"
 #include "launch_ranks.h"
 
 namespace
@@ -38,6 +40,15 @@ void emulate_blocks(const cuda_truncated_params &p, uint64_t *random, const char
     size_t bytes = (size_t)cuda_blocks_bytes(p.blocks);
     run_ctas(blocks_body, &p,
              {p.problem.batch * p.splits, 1, CUDA_TRUNCATED_THREADS, bytes, memories}, random,
+             what);
+}
+
+void emulate_program_blocks(const cuda_truncated_params &call, uint64_t *random, const char *what)
+{
+    const cuda_program_params p = program_params_of(call);
+    const size_t bytes = (size_t)cuda_blocks_bytes(call.blocks);
+    run_ctas(kernel_body<cuda_program_params, gumbel_program_blocks>, &p,
+             {call.problem.batch * call.splits, 1, CUDA_TRUNCATED_THREADS, bytes, memories}, random,
              what);
 }
 

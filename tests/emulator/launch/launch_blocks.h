@@ -11,4 +11,7 @@
  * the state of the thread order; messages include `what`. Ends the program if threads deadlock. */
 void emulate_blocks(const cuda_truncated_params &p, uint64_t *random, const char *what);
 
+/* emulate_blocks() of the kernel that draws rows by programs. */
+void emulate_program_blocks(const cuda_truncated_params &p, uint64_t *random, const char *what);
+
 #endif

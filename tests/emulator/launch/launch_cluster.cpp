@@ -7,6 +7,7 @@
 
 #include "cuda/truncated/cluster/cluster_serve.cuh"
 #include "cuda/truncated/cluster/cluster_pivot.cuh"
+#include "cuda/truncated/programs/program_gather.cuh"
 
 namespace
 {
@@ -28,6 +29,9 @@ bool note_path(int64_t b, cluster_path path, bool served)
     note_path(b, CLUSTER_PIVOTED_FEW, serve_few_by_pivots(p, source, facts, b, seen))
 #define serve_by_mass(source, facts, wanted, b, seen, raw)                                         \
     note_path(b, CLUSTER_BY_MASS, serve_by_mass(source, facts, wanted, b, seen, raw))
+#define serve_before_program(source, facts, required, b, flags, raw)                               \
+    note_path(b, CLUSTER_BEFORE_PROGRAM,                                                           \
+              serve_before_program(source, facts, required, b, flags, raw))
 #define serve_by_passes(p, source, facts, b, seen, raw)                                            \
     (note_path(b, CLUSTER_BY_PASSES, true), serve_by_passes(p, source, facts, b, seen, raw))
 
@@ -59,16 +63,24 @@ std::vector<cluster_path> emulate_cluster(const cuda_truncated_params &p, int64_
     return paths;
 }
 
-void emulate_programs(const cuda_truncated_params &call, uint64_t *random, const char *what)
+cuda_program_params program_params_of(const cuda_truncated_params &call)
 {
     const gumbel_programs &programs = call.problem.programs;
     cuda_program_params p = {};
     p.call = call;
     memcpy(p.rules, programs.rules, (size_t)programs.count * GUMBEL_PROGRAM_LENGTH);
     p.call.problem.programs.rules = nullptr; /* memory of the host */
+    return p;
+}
+
+std::vector<cluster_path> emulate_programs(const cuda_truncated_params &call, uint64_t *random,
+                                           const char *what)
+{
+    const cuda_program_params p = program_params_of(call);
     const size_t bytes = CUDA_CLUSTER_SHARED_BYTES + (size_t)call.split_size * sizeof(float);
     const int64_t clusters = 1 + random_below(random, (uint32_t)call.problem.batch);
     paths.assign((size_t)call.problem.batch, CLUSTER_LISTED);
     run_ctas(program_body, &p, {clusters * kClusterCtas, kClusterCtas, kThreads, bytes, memories},
              random, what);
+    return paths;
 }

@@ -21,7 +21,7 @@ extern "C" {
 #include <functional>
 #include <vector>
 
-static float logit_of(const gumbel_tensor &t, int64_t index)
+inline float logit_of(const gumbel_tensor &t, int64_t index)
 {
     if (t.dtype == GUMBEL_FLOAT16) {
         uint16_t bits = ((const uint16_t *)t.data)[index];
@@ -32,7 +32,7 @@ static float logit_of(const gumbel_tensor &t, int64_t index)
 }
 
 /* Whether row b's history has seen a token. */
-static bool is_seen(const gumbel_problem &q, int64_t b, int64_t token)
+inline bool is_seen(const gumbel_problem &q, int64_t b, int64_t token)
 {
     const gumbel_history &h = q.history;
     if (!(q.features & GUMBEL_FEATURE_PENALTIES) || token >= h.vocab_size)
@@ -43,7 +43,7 @@ static bool is_seen(const gumbel_problem &q, int64_t b, int64_t token)
 
 /* The largest valid logit of each block of each row, or of each of its `parts`; with `masked`, of
  * allowed tokens; with `unseen`, of tokens that the history has not seen. NaN if one is NaN. */
-static std::vector<float> find_block_maxima(const gumbel_problem &q, int64_t blocks, bool masked,
+inline std::vector<float> find_block_maxima(const gumbel_problem &q, int64_t blocks, bool masked,
                                             bool unseen = false, int64_t parts = 1)
 {
     masked = masked && (q.features & GUMBEL_FEATURE_MASK);
@@ -76,7 +76,7 @@ struct sparse_blocks {
 
 /* Whether a product may leave out subtiles for such a request, as in the CUDA backend; clusters
  * fill them in place, which takes float32. */
-static bool bounds_apply(const gumbel_problem &q)
+inline bool bounds_apply(const gumbel_problem &q)
 {
     return q.soft_cap == 0.0f && q.logits.dtype == GUMBEL_FLOAT32;
 }
@@ -88,7 +88,7 @@ struct row_truncation {
     bool whole; /* a top_p of the whole row */
 };
 
-static row_truncation cuts_of(const gumbel_problem &q, int64_t b)
+inline row_truncation cuts_of(const gumbel_problem &q, int64_t b)
 {
     const gumbel_rules rules = gumbel_problem_rules(&q, b, 0);
     return {(int32_t)rules.top_k, rules.min_p, rules.joint && rules.top_p < 1.0f};
@@ -96,7 +96,7 @@ static row_truncation cuts_of(const gumbel_problem &q, int64_t b)
 
 /* Whether a product has a bound for row b: a usual temperature, and no penalty that raises tokens.
  */
-static bool has_bound(const gumbel_problem &q, int64_t b)
+inline bool has_bound(const gumbel_problem &q, int64_t b)
 {
     gumbel_penalties raised = gumbel_problem_penalties(&q, b);
     gumbel_row row = gumbel_problem_row(&q, b);
@@ -108,7 +108,7 @@ static bool has_bound(const gumbel_problem &q, int64_t b)
 }
 
 /* How far below the largest logit of row b min_p truncates, plus a margin, as row_bound_of(). */
-static float distance_of_min_p(const gumbel_problem &q, int64_t b)
+inline float distance_of_min_p(const gumbel_problem &q, int64_t b)
 {
     const bool before = gumbel_problem_rules(&q, b, 0).before;
     const float unit = q.scale * (before ? 1.0f : gumbel_problem_row(&q, b).inverse_temperature);
@@ -117,7 +117,7 @@ static float distance_of_min_p(const gumbel_problem &q, int64_t b)
 
 /* The logit that a token of row b must reach to matter, from the block maxima in `raising`; -inf if
  * all may. */
-static float bound_of_row(const cuda_truncated_params &p, const std::vector<float> &raising,
+inline float bound_of_row(const cuda_truncated_params &p, const std::vector<float> &raising,
                           int64_t b)
 {
     const row_truncation cuts = cuts_of(p.problem, b);
@@ -136,7 +136,7 @@ static float bound_of_row(const cuda_truncated_params &p, const std::vector<floa
 }
 
 /* A bound as the product stores it, rounded down, with any launch's tag; or none. */
-static uint64_t pack_row_bound(float *bound)
+inline uint64_t pack_row_bound(float *bound)
 {
     uint32_t bits;
     if (!(*bound > -INFINITY))
@@ -150,7 +150,7 @@ static uint64_t pack_row_bound(float *bound)
 
 /* Spoils the valid tokens of row b in [from, to) with NaN, or a value larger than all others, since
  * no kernel may read them. */
-static void spoil_logits(sparse_blocks *sparse, const gumbel_problem &q, int64_t b, int64_t from,
+inline void spoil_logits(sparse_blocks *sparse, const gumbel_problem &q, int64_t b, int64_t from,
                          int64_t to, bool large)
 {
     size_t size = dtype_size(q.logits.dtype);
@@ -162,7 +162,7 @@ static void spoil_logits(sparse_blocks *sparse, const gumbel_problem &q, int64_t
 }
 
 /* Sets the logits of masked tokens to -inf. */
-static void drop_masked_logits(sparse_blocks *sparse, const gumbel_problem &q)
+inline void drop_masked_logits(sparse_blocks *sparse, const gumbel_problem &q)
 {
     const float lost = -INFINITY;
     const uint16_t lost_half = q.logits.dtype == GUMBEL_FLOAT16 ? 0xfc00 : 0xff80;
@@ -175,7 +175,7 @@ static void drop_masked_logits(sparse_blocks *sparse, const gumbel_problem &q)
 }
 
 /* Copies the logits as the product stores them. */
-static void copy_logits(sparse_blocks *sparse, const gumbel_tensor &t)
+inline void copy_logits(sparse_blocks *sparse, const gumbel_tensor &t)
 {
     const size_t size = dtype_size(t.dtype), row = (size_t)t.cols * size;
     sparse->stride = (t.cols + 3) / 4 * 4;
@@ -187,7 +187,7 @@ static void copy_logits(sparse_blocks *sparse, const gumbel_tensor &t)
 
 /* Leaves out subtiles that cannot matter, and spoils their logits. As the product does, keeps
  * subtiles with a NaN or +inf, and keeps all if the bound comes late. */
-static sparse_blocks drop_unneeded_subtiles(const cuda_truncated_params &p, uint64_t *random)
+inline sparse_blocks drop_unneeded_subtiles(const cuda_truncated_params &p, uint64_t *random)
 {
     constexpr int64_t parts = CUDA_SUBTILES, size = CUDA_SUBTILE;
     const gumbel_problem &q = p.problem;
@@ -217,7 +217,7 @@ static sparse_blocks drop_unneeded_subtiles(const cuda_truncated_params &p, uint
     return sparse;
 }
 
-static void hand_over(sparse_blocks *sparse, cuda_truncated_params *p)
+inline void hand_over(sparse_blocks *sparse, cuda_truncated_params *p)
 {
     p->problem.logits.data = sparse->logits.data();
     p->problem.logits.stride = sparse->stride;
