@@ -9,7 +9,7 @@
  * NUMERICS  those of program_cluster.cu, bit for bit: all sums are of integers.
  */
 #include "cuda/truncated/blocks/block_kernel.cuh"
-#include "cuda/truncated/programs/program_list.cuh"
+#include "cuda/truncated/programs/program_serve.cuh"
 
 #include "cuda/common/cuda_program_params.h"
 

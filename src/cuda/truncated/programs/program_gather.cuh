@@ -6,7 +6,7 @@
 #define GUMBEL_CUDA_PROGRAM_GATHER_CUH
 
 #include "cuda/truncated/cluster/cluster_list.cuh"
-#include "cuda/truncated/programs/program_list.cuh"
+#include "cuda/truncated/programs/program_serve.cuh"
 
 namespace
 {

@@ -364,59 +364,6 @@ struct program_list {
     }
 };
 
-/* -------------------------------------------------------------------------------- the row ---- */
-
-/* Runs the program on the `count` tokens of the list, which hold the largest ones of row b as far
- * as they matter, and packs those that remain, with their last values as y, the row's z. Returns
- * their number, and sets the flags of their values. For all threads. */
-__device__ __forceinline__ int run_program_on_list(int64_t b, int count, uint32_t &flags)
-{
-    program_state &state = program_memory();
-    const logit_values values = program_values();
-    sort_shortlist(values, count);
-    if (threadIdx.x < 32) {
-#pragma unroll 1
-        for (int at = threadIdx.x; at < count; at += 32)
-            value_at(at) = values.to_z(token_in_order(at).y);
-        __syncwarp();
-        program_list list = {state.program, b, 0, count};
-        const uint32_t found = list.run_rules(state.first);
-        if (threadIdx.x == 0) {
-            state.begin = list.begin;
-            state.end = list.end;
-            state.flags = found;
-            shared_state().row.draw.inverse_temperature = 1.0f;
-        }
-    }
-    __syncthreads();
-    const int place = state.begin + (int)threadIdx.x, kept = state.end - state.begin;
-    cuda_candidate own = {};
-    if (place < state.end)
-        own = {value_at(place), id_at(place)};
-    flags = state.flags;
-    __syncthreads();
-    if (place < state.begin + kept)
-        shared_state().scratch.list[threadIdx.x] = own;
-    return kept;
-}
-
-/* Serves row b from the `count` tokens of its list, after its program unless it is greedy; by the
- * threads of a CTA. `flags` are those of the row, `raw` as serve_shortlist() takes it. */
-__device__ __forceinline__ void serve_program_list(int64_t b, int count, uint32_t flags,
-                                                   const gumbel_summary &raw)
-{
-    if (program_memory().runs && count > 0) {
-        uint32_t found;
-        count = run_program_on_list(b, count, found);
-        flags |= found;
-    }
-    gumbel_summary seen;
-    gumbel_summary_empty(&seen);
-    seen.flags = flags;
-    seen.best_id = count > 0 ? 0 : -1;
-    serve_shortlist(b, count, seen, raw, nullptr);
-}
-
 } // namespace
 
 #endif

@@ -8,7 +8,7 @@
 #define GUMBEL_CUDA_PROGRAM_SUMS_CUH
 
 #include "cuda/truncated/cluster/cluster_serve.cuh"
-#include "cuda/truncated/programs/program_list.cuh"
+#include "cuda/truncated/programs/program_state.cuh"
 
 namespace
 {
