@@ -132,21 +132,15 @@ struct program_list {
                             end - begin, required);
     }
 
-    /* Removes the tokens from `place` on, which is past `begin`, as far as min_keep allows. */
-    __device__ void remove_from(int place)
+    /* Removes the tokens from `place` on, which is past `begin`, as far as min_keep allows.
+     * by_id: of tokens with equal values, only the first may stay. */
+    __device__ void remove_from(int place, bool by_id)
     {
         const int64_t least = program.min_keep;
-        if (place - begin < least) {
-            const float cutoff = value_at(place - 1);
-            place = end;
-            if (end - begin > least) {
-                place = begin + (int)least;
-                const float last = value_at(place - 1);
-                if (last != cutoff) /* otherwise the rule has broken this tie by id */
-                    place = find_end_of(last);
-            }
-        }
-        end = place;
+        if (place - begin >= least)
+            end = place;
+        else if (end - begin > least)
+            end = by_id ? begin + (int)least : find_end_of(value_at(begin + (int)least - 1));
     }
 
     __device__ void run_top_k()
@@ -166,7 +160,7 @@ struct program_list {
         for (int at = begin + (int)threadIdx.x % 32; at < end; at += 32)
             found += mass_before(at) < needed;
         const int place = begin + (int)__reduce_add_sync(~0u, found);
-        remove_from(program.exact ? place : find_end_of(value_at(place - 1)));
+        remove_from(program.exact ? place : find_end_of(value_at(place - 1)), program.exact);
     }
 
     /* Tokens by distance: x = v - largest - centre falls along the order, so the tokens within a
@@ -289,11 +283,12 @@ struct program_list {
                                   : find_end(begin, [=](float v) { return v > from; });
         if (place <= begin || end - place < program.min_keep || has_listed(place))
             return;
-        const gumbel_wide mass = sum_masses_before(begin, end);
-        const gumbel_wide excluded = place < end ? mass_before(place) : mass;
-        if (excluded >= mass)
-            return;
-        const float shift = gumbel_xtc_shift(program.xtc_probability, excluded, mass);
+        const float distance = value_at(begin) - from; /* read before a lane changes the values */
+        /* The mass of each set is relative to its own largest value. */
+        const gumbel_wide excluded = sum_masses_before(begin, place);
+        const gumbel_wide remaining = sum_masses_before(place, end);
+        const float shift =
+            gumbel_xtc_shift(program.xtc_probability, excluded, remaining, distance);
         if (shift == -INFINITY) {
             begin = place;
             return;
@@ -340,7 +335,8 @@ struct program_list {
             return run_xtc(facts);
         default:
             const float distance = gumbel_threshold_distance(&program, rule, &facts);
-            return remove_from(find_end_of(gumbel_threshold_below(value_at(begin), distance)));
+            return remove_from(find_end_of(gumbel_threshold_below(value_at(begin), distance)),
+                               false);
         }
     }
 
