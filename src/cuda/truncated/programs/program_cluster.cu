@@ -61,6 +61,7 @@ __device__ __forceinline__ void serve_by_program(const cuda_truncated_params &p,
     if (!all && suffices && required.target > 0)
         facts.reached_key = find_reached_key(facts, thread_max,
                                              (required.target + kClusterCtas - 1) / kClusterCtas);
+    __syncthreads(); /* all threads have read the memory that the next exchange writes */
     facts = join_cluster(facts);
     const uint32_t flags = facts.flags | shared_state().row.flags;
     if (!all && serve_before_program(source, facts, suffices ? &required : nullptr, b, flags, raw))
