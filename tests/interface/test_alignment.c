@@ -171,7 +171,7 @@ static void make_request(arguments *a)
                                         .prompt_tokens = make_lists(NULL),
                                         .output_tokens = make_lists(NULL),
                                         .late_bias = make_lists(ones),
-                                        .list_status = make_zeroed(B + 1, sizeof(int32_t))};
+                                        .list_status = (const int32_t *)inputs};
     int32_t *mask = make_zeroed(2, sizeof *mask);
     memset(mask, 0xFF, 2 * sizeof *mask);
     a->transforms.mask = (gumbel_row_i32){mask, GUMBEL_SAME};

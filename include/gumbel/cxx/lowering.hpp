@@ -303,6 +303,7 @@ class lowered_sampling
             to.lower("sampling.transforms.prompt_tokens", t.prompt_tokens, batch);
         transforms_.output_tokens =
             to.lower("sampling.transforms.output_tokens", t.output_tokens, batch);
+        transforms_.late_bias = to.lower("sampling.transforms.late_bias", t.late_bias, batch);
         into_.transforms = &transforms_;
     }
 

@@ -110,6 +110,7 @@ struct transforms {
     const gumbel::history *history = nullptr;
     token_lists prompt_tokens;
     token_lists output_tokens;
+    token_lists late_bias; /* added after the penalties */
 };
 
 enum class order : int {

@@ -160,7 +160,7 @@ c_structs! {
         count_bits: i32,
         reserved: i32,
     }
-    gumbel_transforms, 240 {
+    gumbel_transforms, 280 {
         struct_size: usize,
         mask: gumbel_row_i32,
         allowed: gumbel_token_lists,
@@ -172,6 +172,8 @@ c_structs! {
         history: *const gumbel_history,
         prompt_tokens: gumbel_token_lists,
         output_tokens: gumbel_token_lists,
+        late_bias: gumbel_token_lists,
+        list_status: *const i32,
     }
     gumbel_programs, 280 {
         struct_size: usize,

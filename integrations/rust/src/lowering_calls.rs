@@ -140,6 +140,8 @@ fn lower_transforms(
         history: ptr::null(),
         prompt_tokens: lists("sampling.transforms.prompt_tokens", &t.prompt_tokens)?,
         output_tokens: lists("sampling.transforms.output_tokens", &t.output_tokens)?,
+        late_bias: lists("sampling.transforms.late_bias", &t.late_bias)?,
+        list_status: ptr::null(),
     })
 }
 

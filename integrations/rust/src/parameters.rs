@@ -192,6 +192,8 @@ pub struct Transforms<'a> {
     pub prompt_tokens: TokenLists<'a>,
     /// Output tokens that penalties count.
     pub output_tokens: TokenLists<'a>,
+    /// Values to add after the penalties.
+    pub late_bias: TokenLists<'a>,
 }
 
 /// An ordered list of sampling rules, at most 16.
