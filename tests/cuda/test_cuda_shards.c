@@ -5,40 +5,6 @@
  */
 #include "cuda_requests.h"
 
-#include <math.h>
-#include <stdlib.h>
-
-static void compare_processed(const request *req, const gpu_request *on_gpu, const char *what)
-{
-    size_t count = (size_t)(req->plan.batch * req->plan.vocab);
-    float *host = make_zeroed(count, sizeof *host), *device = make_zeroed(count, sizeof *device);
-    CHECK(request_process(cpu, &req->logits, &req->sampling, host) == GUMBEL_OK, "%s", what);
-    gpu_request_process(on_gpu, device);
-    for (size_t i = 0; i < count; i++)
-        if (!CHECK(host[i] == device[i] || (isnan(host[i]) && isnan(device[i])),
-                   "%s: processed[%zu] is %a on the GPU, %a on the CPU", what, i, (double)device[i],
-                   (double)host[i]))
-            break;
-    free(host);
-    free(device);
-}
-
-static void compare_plan(const request_plan *plan)
-{
-    request *req = request_make(plan, cpu);
-    gpu_request *on_gpu = gpu_request_make(req);
-    outcome *host = request_outcome(req), *device = request_outcome(req);
-    const char *what = request_describe(plan);
-    CHECK(request_draw(cpu, req, host) == GUMBEL_OK, "%s", what);
-    gpu_request_draw(on_gpu, 0, device);
-    compare_request(host, device, what);
-    compare_processed(req, on_gpu, what);
-    outcome_free(host);
-    outcome_free(device);
-    gpu_request_free(on_gpu);
-    request_free(req);
-}
-
 /* Every residue of the first token, V and end, in some pairs. */
 static void truncated_shards(void)
 {
@@ -47,7 +13,7 @@ static void truncated_shards(void)
         int first = i % 64, vocab = (i / 64 * 5 + first * 7) % 64;
         request_plan plan = request_plan_on_shard(first, vocab, (first + vocab * 3) % 64, &random);
         plan.hidden_size = 0;
-        compare_plan(&plan);
+        compare_requests(request_make(&plan, cpu), 0);
     }
 }
 
@@ -64,7 +30,7 @@ static void truncated_masked_shards(void)
                              .truncation = 1,
                              .kind = 1 + ROW_MASKED,
                              .seed = 1200 + (uint64_t)i};
-        compare_plan(&plan);
+        compare_requests(request_make(&plan, cpu), 0);
     }
 }
 
