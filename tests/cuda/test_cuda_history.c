@@ -76,6 +76,12 @@ static gumbel_token_lists copy_lists(const gumbel_token_lists *host)
         .ids = gpu_copy(host->ids, (size_t)host->offsets[ROWS] * sizeof *host->ids)};
 }
 
+static void free_lists(const gumbel_token_lists *lists, void (*release)(void *))
+{
+    release((void *)lists->offsets);
+    release((void *)lists->ids);
+}
+
 static void start_both(histories *h, const gumbel_token_lists *prompts,
                        const gumbel_token_lists *outputs)
 {
@@ -86,10 +92,8 @@ static void start_both(histories *h, const gumbel_token_lists *prompts,
               gumbel_history_start(gpu, NULL, &h->device, ROWS, NULL, &p, &o, &error) == GUMBEL_OK,
           "%s: %s", error.field, error.message);
     GPU(cuCtxSynchronize);
-    gpu_free((void *)p.offsets);
-    gpu_free((void *)p.ids);
-    gpu_free((void *)o.offsets);
-    gpu_free((void *)o.ids);
+    free_lists(&p, gpu_free);
+    free_lists(&o, gpu_free);
 }
 
 /* Start, and update in a captured graph that is replayed with other tokens. */
@@ -119,10 +123,8 @@ static void history(void)
     compare_histories(&h);
     gpu_graph_free(&graph);
     gpu_free(on_gpu);
-    free((void *)prompts.offsets);
-    free((void *)prompts.ids);
-    free((void *)outputs.offsets);
-    free((void *)outputs.ids);
+    free_lists(&prompts, free);
+    free_lists(&outputs, free);
     histories_free(&h);
 }
 
@@ -264,14 +266,10 @@ static void recent_lists(void)
     compare_histories(&h);
     gpu_graph_free(&graph);
     gpu_free(on_gpu);
-    free((void *)prompts.offsets);
-    free((void *)prompts.ids);
-    free((void *)outputs.offsets);
-    free((void *)outputs.ids);
-    gpu_free((void *)p.offsets);
-    gpu_free((void *)p.ids);
-    gpu_free((void *)o.offsets);
-    gpu_free((void *)o.ids);
+    free_lists(&prompts, free);
+    free_lists(&outputs, free);
+    free_lists(&p, gpu_free);
+    free_lists(&o, gpu_free);
     free_recent(&host, free);
     free_recent(&device, gpu_free);
     histories_free(&h);
