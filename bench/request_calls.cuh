@@ -220,10 +220,8 @@ static void draw_logits(const bench &b, const question &q, shape s, int64_t B)
             b.workspace, WORKSPACE, &error);
 }
 
-static void draw_fused(const bench &b, const question &q, shape s, int64_t B)
+static void queue_fused(const bench &b, const call &c, shape s, int64_t B)
 {
-    call c;
-    fill_call(b, q, c);
     gumbel_head head = {};
     head.struct_size = sizeof head;
     head.hidden = {b.hidden, GUMBEL_BFLOAT16, B, HIDDEN, 0};
@@ -232,6 +230,13 @@ static void draw_fused(const bench &b, const question &q, shape s, int64_t B)
         head.bias = {b.bias, GUMBEL_FLOAT32, 1, VOCAB, 0};
     CHECKED(gumbel_sample, b.rows.gpu, b.rows.stream, &head, &c.sampling, &c.output, b.workspace,
             WORKSPACE, &error);
+}
+
+static void draw_fused(const bench &b, const question &q, shape s, int64_t B)
+{
+    call c;
+    fill_call(b, q, c);
+    queue_fused(b, c, s, B);
 }
 
 /* The GPU's tokens of the first question are the CPU's. */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How long do draws by programs take on an NVIDIA GPU, from float32 logits, compared with draws by
- * an order of top_k and top_p, or by top_p alone?
+ * How long do draws by programs take on an NVIDIA GPU? From float32 logits, compared with draws by
+ * an order of top_k and top_p, or by top_p alone; fused with the product of a head with 4096
+ * bfloat16 columns, compared with the plain draw.
  *
  * usage: bench_programs [--json FILE] [--commit TEXT]
  *
- * script/bench-gpu --programs builds and runs it. Tokens are compared with the CPU's before
+ * script/bench-gpu --programs builds and runs it. Tokens of logits are compared with the CPU's before
  * anything is timed. Each ratio is of medians of 30 replays in turns, 5 calls each.
  */
 #include "bench/request_calls.cuh"
@@ -16,13 +17,20 @@ static const char QUESTION[] = "how long do draws by programs take, compared wit
 
 /* Values of the row parameters; a rule that the program lacks is not read. */
 constexpr float TYPICAL_P = 0.95f, SIGMA = 1, EPSILON = 1e-3f, ETA = 2e-3f;
+constexpr float SURPRISE = 9; /* bits */
 constexpr float XTC_PROBABILITY = 0.5f, XTC_THRESHOLD = 0.1f, TEMPERATURE = 0.8f;
 
 struct program {
     const char *name;
     uint8_t rules[GUMBEL_PROGRAM_LENGTH];
-    bool over_nucleus; /* compared with p = 0.95; else with k = 50, p = 0.95 */
+    enum { OVER_BOTH, OVER_NUCLEUS, OVER_PLAIN } base; /* BASES */
 };
+
+/* The draws that programs are compared with, by program.base; the last is fused, as is the draw by
+ * the program then. */
+static const char *const BASE_NAMES[] = {"k = 50, p = 0.95", "p = 0.95", "the plain draw"};
+static const question BASES[] = {
+    {BASE_NAMES[0], 50, 0.95f, 0}, {BASE_NAMES[1], 0, 0.95f, 0}, {BASE_NAMES[2], 0, 1, 0}};
 
 enum {
     T = GUMBEL_PROGRAM_TEMPERATURE,
@@ -33,6 +41,7 @@ enum {
     S = GUMBEL_PROGRAM_TOP_N_SIGMA,
     E = GUMBEL_PROGRAM_EPSILON,
     H = GUMBEL_PROGRAM_ETA,
+    U = GUMBEL_PROGRAM_SURPRISE,
     X = GUMBEL_PROGRAM_XTC,
 };
 
@@ -42,17 +51,25 @@ static const program PROGRAMS[] = {
     {"k 50, epsilon .001, T", {K, E, T}},
     {"k 50, XTC .1, T", {K, X, T}},
     {"min_p .05, XTC .1, T", {M, X, T}},
-    {"top_n_sigma 1, T", {S, T}, true},
-    {"typical .95, T", {TYPICAL, T}, true},
-    {"eta .002, T", {H, T}, true},
-    {"epsilon .001, T", {E, T}, true},
+    {"top_n_sigma 1, T", {S, T}, program::OVER_NUCLEUS},
+    {"typical .95, T", {TYPICAL, T}, program::OVER_NUCLEUS},
+    {"eta .002, T", {H, T}, program::OVER_NUCLEUS},
+    {"epsilon .001, T", {E, T}, program::OVER_NUCLEUS},
+    {"surprise 9, T", {U, T}, program::OVER_NUCLEUS},
     {"top_n_sigma, k, typical, p, min_p, XTC, T", {S, K, TYPICAL, P, M, X, T}},
+    {"fused: k 50, top_n_sigma 1, T", {K, S, T}, program::OVER_PLAIN},
+    {"fused: min_p .05, T", {M, T}, program::OVER_PLAIN},
+    {"fused: epsilon .001, T", {E, T}, program::OVER_PLAIN},
+    {"fused: T, epsilon .001", {T, E}, program::OVER_PLAIN},
+    {"fused: surprise 9, T", {U, T}, program::OVER_PLAIN},
+    {"fused: typical .95, T", {TYPICAL, T}, program::OVER_PLAIN},
 };
 
 static const int64_t BATCHES[] = {1, 8, 64, 256};
 
 struct parameters {
-    float *typical_p, *sigma, *epsilon, *eta, *xtc_probability, *xtc_threshold, *temperature;
+    float *typical_p, *sigma, *epsilon, *eta, *surprise, *xtc_probability, *xtc_threshold,
+        *temperature;
 };
 
 static parameters PARAMETERS;
@@ -87,6 +104,8 @@ static void fill_program(const bench &b, const program &of, program_call &c)
         c.programs.epsilon = {v.epsilon, 0};
     if (has_rule(of, H))
         c.programs.eta = {v.eta, 0};
+    if (has_rule(of, U))
+        c.programs.surprise = {v.surprise, 0};
     if (has_rule(of, X)) {
         c.programs.xtc_probability = {v.xtc_probability, 0};
         c.programs.xtc_threshold = {v.xtc_threshold, 0};
@@ -96,20 +115,22 @@ static void fill_program(const bench &b, const program &of, program_call &c)
     c.base.sampling.temperature = {v.temperature, 0};
 }
 
-static void queue_call(const bench &b, const call &c, shape s, int64_t B)
+static void queue_call(const bench &b, const program &of, const call &c, shape s, int64_t B)
 {
+    if (of.base == program::OVER_PLAIN)
+        return queue_fused(b, c, s, B);
     const gumbel_logits logits = describe_logits(b.logits[s], B);
     CHECKED(gumbel_sample_logits, b.rows.gpu, b.rows.stream, &logits, &c.sampling, &c.output,
             b.workspace, WORKSPACE, &error);
 }
 
-/* Ends the program if the GPU's tokens are not the CPU's. */
+/* Ends the program if the GPU's tokens of logits are not the CPU's. */
 static void verify_program(const bench &b, const program &of, shape s)
 {
     const int64_t B = 4;
     program_call c;
     fill_program(b, of, c);
-    queue_call(b, c.base, s, B);
+    queue_call(b, of, c.base, s, B);
     CHECKED(cudaStreamSynchronize, b.rows.stream);
     const auto tokens = copy_out(b.rows.tokens, B);
     const auto values = copy_out(b.logits[s], B * VOCAB);
@@ -137,6 +158,7 @@ static void verify_program(const bench &b, const program &of, shape s)
     set(c.programs.top_n_sigma, SIGMA);
     set(c.programs.epsilon, EPSILON);
     set(c.programs.eta, ETA);
+    set(c.programs.surprise, SURPRISE);
     set(c.programs.xtc_probability, XTC_PROBABILITY);
     set(c.programs.xtc_threshold, XTC_THRESHOLD);
     const gumbel_logits logits = describe_logits(values.data(), B);
@@ -168,8 +190,6 @@ static std::vector<point> points;
 /* Times a program and the draw that it is compared with, in turns. */
 static void measure(const bench &b, const program &of, shape s, int64_t B)
 {
-    static const question NUCLEUS = {"p = 0.95", 0, 0.95f, 0};
-    const question &q = of.over_nucleus ? NUCLEUS : QUESTIONS[0];
     program_call c;
     call base;
     fill_program(b, of, c);
@@ -178,10 +198,10 @@ static void measure(const bench &b, const program &of, shape s, int64_t B)
     std::vector<int32_t> k(MAX_BATCH, 50);
     CHECKED(cudaMemcpy, b.p, p.data(), MAX_BATCH * sizeof(float), cudaMemcpyHostToDevice);
     CHECKED(cudaMemcpy, b.k, k.data(), MAX_BATCH * sizeof(int32_t), cudaMemcpyHostToDevice);
-    fill_call(b, q, base);
+    fill_call(b, BASES[of.base], base);
     base.sampling.temperature = {PARAMETERS.temperature, 0};
-    const captured drawn(b.rows.stream, [&] { queue_call(b, c.base, s, B); });
-    const captured ordered(b.rows.stream, [&] { queue_call(b, base, s, B); });
+    const captured drawn(b.rows.stream, [&] { queue_call(b, of, c.base, s, B); });
+    const captured ordered(b.rows.stream, [&] { queue_call(b, of, base, s, B); });
     const captured *const ways[] = {&drawn, &ordered};
     const auto times = time_in_turns(b.rows.stream, ways);
     points.push_back({&of, s, B, times[0], times[1]});
@@ -194,11 +214,9 @@ static void write_json(const char *path, const char *commit)
     for (size_t i = 0; i < points.size(); i++) {
         const point &at = points[i];
         fprintf(file, "%s\n    {\"program\": \"%s\", \"over\": \"%s\", \"rows\": \"%s\",",
-                i ? "," : "", at.of->name, at.of->over_nucleus ? "p = 0.95" : "k = 50, p = 0.95",
-                SHAPE_NAMES[at.rows]);
+                i ? "," : "", at.of->name, BASE_NAMES[at.of->base], SHAPE_NAMES[at.rows]);
         fprintf(file, " \"batch\": %lld, \"median_us\": %.3f, \"over_us\": %.3f, \"ratio\": %.3f}",
-                (long long)at.B, at.drawn.median, at.base.median,
-                at.drawn.median / at.base.median);
+                (long long)at.B, at.drawn.median, at.base.median, at.drawn.median / at.base.median);
     }
     fprintf(file, "\n  ]\n}\n");
     close_results(file, path);
@@ -208,15 +226,17 @@ int main(int argc, char **argv)
 {
     const bench_options options = read_options(argc, argv);
     const bench b = open_bench();
-    PARAMETERS = {make_constant(TYPICAL_P),       make_constant(SIGMA),
-                  make_constant(EPSILON),         make_constant(ETA),
-                  make_constant(XTC_PROBABILITY), make_constant(XTC_THRESHOLD),
-                  make_constant(TEMPERATURE)};
-    printf("question: %s\nus of a draw (/ k 50, p .95, or / p .95) at B = 1, 8, 64, 256\n",
-           QUESTION);
+    PARAMETERS = {make_constant(TYPICAL_P),     make_constant(SIGMA),
+                  make_constant(EPSILON),       make_constant(ETA),
+                  make_constant(SURPRISE),      make_constant(XTC_PROBABILITY),
+                  make_constant(XTC_THRESHOLD), make_constant(TEMPERATURE)};
+    printf(
+        "question: %s\nus of a draw (/ k 50, p .95, or / p .95, or / plain) at B = 1, 8, 64, 256\n",
+        QUESTION);
     for (int s = 0; s < SHAPES; s++)
         for (const program &of : PROGRAMS) {
-            verify_program(b, of, shape(s));
+            if (of.base != program::OVER_PLAIN)
+                verify_program(b, of, shape(s));
             printf("%-44s %-18s", of.name, SHAPE_NAMES[s]);
             for (int64_t B : BATCHES) {
                 measure(b, of, shape(s), B);

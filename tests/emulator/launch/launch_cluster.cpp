@@ -8,6 +8,7 @@
 #include "cuda/truncated/cluster/cluster_serve.cuh"
 #include "cuda/truncated/cluster/cluster_pivot.cuh"
 #include "cuda/truncated/programs/program_gather.cuh"
+#include "cuda/truncated/programs/program_pivot.cuh"
 
 namespace
 {
@@ -27,6 +28,8 @@ bool note_path(int64_t b, cluster_path path, bool served)
 #define serve_by_pivots(p, source, b) note_path(b, CLUSTER_PIVOTED, serve_by_pivots(p, source, b))
 #define serve_few_by_pivots(p, source, facts, b, seen)                                             \
     note_path(b, CLUSTER_PIVOTED_FEW, serve_few_by_pivots(p, source, facts, b, seen))
+#define serve_program_by_pivots(p, source, b)                                                      \
+    note_path(b, CLUSTER_PIVOTED, serve_program_by_pivots(p, source, b))
 #define serve_by_mass(source, facts, wanted, b, seen, raw)                                         \
     note_path(b, CLUSTER_BY_MASS, serve_by_mass(source, facts, wanted, b, seen, raw))
 #define serve_before_program(source, facts, required, b, flags, raw)                               \

@@ -6,13 +6,16 @@
  * COST   reads B V elements once. If at most kShortlist tokens can matter (a program that begins
  *        with a TOP_K up to about 250 or a MIN_P, at most after a TEMPERATURE; a greedy row), they
  *        are gathered before the program, and one CTA runs the rules on their list
- *        (program_list.cuh). Otherwise, each rule takes one to five passes over a slice in shared
- *        memory, and as many exchanges of the cluster.
+ *        (program_list.cuh). If only a token is requested, a program with one rule besides
+ *        TEMPERATURE is drawn before the rule, in two or three passes (program_pivot.cuh).
+ *        Otherwise, each rule takes one to five passes over a slice in shared memory, and as many
+ *        exchanges of the cluster.
  * MAP, SMEM, SYNC  those of truncated_cluster.cu; the previous launch is program_blocks.cu.
  * NUMERICS  all sums are of integers, and thresholds follow from them by maths/program_rules.h: the
  *        kept tokens and their z are the CPU's, bit for bit.
  */
 #include "cuda/truncated/programs/program_gather.cuh"
+#include "cuda/truncated/programs/program_pivot.cuh"
 #include "cuda/truncated/programs/program_walk.cuh"
 
 #include "cuda/common/cuda_program_params.h"
@@ -41,21 +44,24 @@ __device__ __forceinline__ void serve_by_program(const cuda_truncated_params &p,
     const slice_source source = find_slice(p);
     const row_reader reader = make_reader(p, source, b);
     gumbel_summary seen, raw = {};
-    bool suffices = false;
     required_tokens &required = program_memory().required;
     load_row(p, reader, source, [&] {
         if (threadIdx.x == kThreads - 64) {
             truncated_row row;
             program_memory().suffices = describe_program(p, b, row, required);
+            program_memory().has_single = set_single(program_memory());
         }
     });
-    suffices = program_memory().suffices;
+    const bool suffices = program_memory().suffices;
     wait_for_cluster();
     if (q.features & GUMBEL_FEATURE_RAW)
         raw = sum_raw(source);
     edit_slice(reader, source);
     __syncthreads();
     const bool all = p.processed || q.sampling.given.data;
+    if (!all && !suffices && can_serve_program_by_pivots(p) &&
+        serve_program_by_pivots(p, source, b))
+        return;
     float thread_max;
     row_facts facts = scan_slice(source, program_memory().factor, thread_max);
     if (!all && suffices && required.target > 0)

@@ -17,7 +17,10 @@ struct program_state {
     gumbel_row_program program;
     float factor; /* the rules from `first` on begin with the values y * factor */
     int first;
-    bool runs;                /* the row is not greedy */
+    bool runs;       /* the row is not greedy */
+    bool has_single; /* set_single() has found a rule, of a cluster */
+    bool before;     /* that rule comes before TEMPERATURE */
+    gumbel_program_rule single;
     bool suffices;            /* the result of describe_program(), of a cluster */
     required_tokens required; /* of a cluster */
     int begin, end;           /* of the tokens that remain, in the order of the list */
@@ -44,6 +47,35 @@ __device__ __forceinline__ bool prefix_suffices(const gumbel_program_prefix &pre
     else
         required = {either ? (uint32_t)min_keep : 0, log_min_p, either};
     return k > 0 || (prefix.min_p > 0.0f && min_keep <= CUDA_TRUNCATED_TOP_MAX);
+}
+
+/* Smallest typical_p and top_p of rows that are drawn before their rule: a row takes 1 - ln(p)
+ * draws. */
+constexpr float kProgramPivotMass = 0.5f;
+
+/* Whether program_pivot.cuh can draw by a program, in which at most one rule besides TEMPERATURE is
+ * on; sets that rule, GUMBEL_PROGRAM_END if there is none. */
+__device__ __forceinline__ bool set_single(program_state &state)
+{
+    const gumbel_row_program &program = state.program;
+    bool scaled = false, fits = program.min_keep == 1 && program.temperature_range == 0.0f;
+    state.single = GUMBEL_PROGRAM_END;
+    state.before = false;
+#pragma unroll 1
+    for (int i = 0; i < GUMBEL_PROGRAM_LENGTH; i++) {
+        const gumbel_program_rule rule = (gumbel_program_rule)program.rules[i];
+        scaled |= rule == GUMBEL_PROGRAM_TEMPERATURE;
+        if (rule == GUMBEL_PROGRAM_TEMPERATURE || !gumbel_rule_is_on(&program, rule))
+            continue;
+        fits &= state.single == GUMBEL_PROGRAM_END &&
+                (gumbel_threshold_facts(rule) >= 0 ||
+                 (rule == GUMBEL_PROGRAM_TYPICAL_P && program.typical_p >= kProgramPivotMass) ||
+                 (rule == GUMBEL_PROGRAM_TOP_P && program.top_p >= kProgramPivotMass &&
+                  !program.exact));
+        state.single = rule;
+        state.before = !scaled;
+    }
+    return fits;
 }
 
 /* Sets the program of row b, by one thread. Returns whether its largest tokens suffice to serve the

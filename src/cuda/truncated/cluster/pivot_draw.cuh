@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Draws of a cluster from those tokens of a row that a filter accepts, before the row is truncated
+ * (cluster_pivot.cuh). A filter is a function of a token's value.
+ */
+#ifndef GUMBEL_CUDA_PIVOT_DRAW_CUH
+#define GUMBEL_CUDA_PIVOT_DRAW_CUH
+
+#include "cuda/common/turn_blocks.cuh"
+#include "cuda/truncated/cluster/cluster_offers.cuh"
+#include "cuda/truncated/row/pivot.cuh"
+
+namespace
+{
+
+/* Maximum number of winners tried: a fifth is as rare as (1 - top_p)^4 / 24. */
+constexpr int kPivots = 4;
+
+/* Whether a row requests only one token, drawn with its own noise, and keeps all ties at the
+ * cutoff: then the tokens above a token determine whether each rule keeps it. */
+__device__ __forceinline__ bool pivots_apply(const cuda_truncated_params &p,
+                                             const truncated_row &row)
+{
+    const gumbel_output &out = p.output;
+    const gumbel_problem &q = p.problem;
+    const bool further = out.lse || out.logprobs || out.top_logprobs || out.ranks || out.kept ||
+                         (q.features & GUMBEL_FEATURE_TOP);
+    return !p.processed && !p.partials && !further && q.sampling.num_samples == 1 &&
+           !q.sampling.noise && !row.draw.greedy && !row.rules.exact;
+}
+
+/* Facts and winner of one draw. */
+struct pivot_draw {
+    uint32_t flags, highest; /* key of the largest y */
+    uint32_t offered;        /* tokens queued by the CTA with the most */
+    draw_winner best;
+
+    static __device__ __forceinline__ pivot_draw empty() { return {0, 0, 0, draw_winner_none()}; }
+    __device__ __forceinline__ void join_warp()
+    {
+        flags = __reduce_or_sync(~0u, flags);
+        highest = __reduce_max_sync(~0u, highest);
+        offered = __reduce_max_sync(~0u, offered);
+        best = draw_winner_of_warp(best);
+    }
+};
+
+/* Writes the token of row b, by the leader's first warp. */
+__device__ __forceinline__ void write_winner(const cuda_truncated_params &p, int64_t b,
+                                             const draw_winner &winner)
+{
+    row_result r = {};
+    r.status = GUMBEL_ROW_OK;
+    if (leads_cluster() && threadIdx.x < 32)
+        write_draw(p, r, b, b, winner, -1);
+}
+
+/* Accepts values above a pivot. */
+struct values_above {
+    static constexpr bool is_monotone = true; /* accepts all values above one that it accepts */
+    float pivot;
+
+    __device__ __forceinline__ bool accepts(float value) const { return value > pivot; }
+};
+
+/* z of a token with y; -inf if the filter does not accept it. */
+template <class Filter>
+__device__ __forceinline__ float filter_z(float y, logit_values values, const Filter &filter)
+{
+    return filter.accepts(y * values.scale()) ? values.to_z(y) : -INFINITY;
+}
+
+/* z of four tokens of a slice from `place` on, as filter_z(). */
+template <class Filter>
+__device__ __forceinline__ four load_accepted(const slice_source &source, int place,
+                                              logit_values values, const Filter &filter)
+{
+    const float4 y = load_quad(source, place);
+    return {filter_z(y.x, values, filter), filter_z(y.y, values, filter),
+            filter_z(y.z, values, filter), filter_z(y.w, values, filter)};
+}
+
+/* Raises the threshold by the J of the warp's blocks that the filter accepts. */
+template <class Filter>
+__device__ __forceinline__ void raise_by_blocks(const slice_source &source,
+                                                const turn_blocks &blocks, logit_values values,
+                                                const Filter &filter)
+{
+    const int64_t at = blocks.most_likely() - source.begin;
+    const float y = at < source.size ? slice_logits()[at] : -INFINITY;
+    raise_slice_threshold(
+        draw_score_bound_of_word(false, filter_z(y, values, filter), blocks.block.r));
+}
+
+/* Draws from the tokens of the row that the filter accepts. Only the largest token of a quad is
+ * tested unless the quad may win. After reset_offers() and a barrier. */
+template <class Filter>
+__device__ __noinline__ pivot_draw draw_accepted(slice_source source, logit_values values,
+                                                 Filter filter)
+{
+    constexpr int stride = 4 * kThreads;
+    const draw_philox philox = draw_philox_of(shared_state().row.draw.stream);
+    const uint32_t first = (uint32_t)source.begin + threadIdx.x / 32 * 128;
+    float highest = -INFINITY;
+    turn_blocks blocks = turn_blocks::from_philox(philox, first, stride);
+    raise_by_blocks(source, blocks, values, filter);
+    __syncthreads();
+    const float threshold = ordered_float(shared_state().threshold);
+#pragma unroll 1
+    for (int turn = 0, at = 4 * threadIdx.x; at - 4 * (int)(threadIdx.x % 32) < source.size;
+         turn++, at += stride) {
+        if (turn > 0 && turn % kTurns == 0)
+            blocks = turn_blocks::from_philox(philox, first + turn * stride, stride);
+        const float reach = blocks.reach_of(turn);
+        const float4 y = load_quad(source, at);
+        const float high = largest_of({y.x, y.y, y.z, y.w});
+        const float top = Filter::is_monotone
+                              ? filter_z(high, values, filter)
+                              : largest_of(load_accepted(source, at, values, filter));
+        highest = ptx_max_nan(highest, high);
+        if (!__any_sync(~0u,
+                        top > -INFINITY && draw_passes_bound(top, draw_bound(threshold, reach))))
+            continue;
+        const four z = load_accepted(source, at, values, filter);
+        const uint32_t id = (uint32_t)source.begin + at;
+#pragma unroll 1
+        for (uint32_t may = find_winners(philox, id, z.v, reach, threshold); may; may &= may - 1) {
+            const int i = __ffs(may) - 1;
+            offer_token(draw_select_of_four(z.v, i), (int32_t)id + i);
+        }
+    }
+    __syncthreads();
+    const float z = values.to_z(highest);
+    const uint32_t flags = flags_of_z(z);
+    pivot_draw own = {flags, 0, shared_state().offered, score_offers()};
+    own.highest = z > -INFINITY ? gumbel_key_of_value(highest) : 0;
+    return join_cluster(own);
+}
+
+/* The value of a winner; if z does not determine it, from the CTA that holds the token. */
+__device__ __forceinline__ float value_of_winner(const slice_source &source, logit_values values,
+                                                 const draw_winner &winner)
+{
+    if (!values.before)
+        return winner.z;
+    int place = winner.id - (int)source.begin + cluster_rank() * source.size;
+    return values.to_value(map_to_rank(slice_logits(), place / source.size)[place % source.size]);
+}
+
+} // namespace
+
+#endif

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows that are drawn before their program runs, as cluster_pivot.cuh draws before truncation. The
+ * program has a single rule besides TEMPERATURE. The winner of a draw from a superset of the kept
+ * set is the row's token if the rule keeps it. If it does not, the rule also removes all tokens
+ * that are at least as far from the centre of the kept interval, and the winner among the closer
+ * ones is next. Sums of floats decide; if a winner is within their error of the interval's end,
+ * about one in a thousand, the exact sums of program_walk.cuh serve the row.
+ *
+ * COST   a pass that draws, a pass that sums for rules with sums, and for TYPICAL_P and TOP_P a
+ *        pass that sums closer tokens; each with a barrier of the cluster. A removed winner repeats
+ *        the first and the last.
+ */
+#ifndef GUMBEL_CUDA_PROGRAM_PIVOT_CUH
+#define GUMBEL_CUDA_PROGRAM_PIVOT_CUH
+
+#include "cuda/truncated/cluster/pivot_draw.cuh"
+#include "cuda/truncated/programs/program_state.cuh"
+
+namespace
+{
+
+/* Relative error of a sum of values or of their squares: that of kSumError without its terms'. */
+constexpr float kSpreadError = 0x1p-16f;
+/* Values beyond this may be clamped in exact sums (GUMBEL_VALUE_LIMIT). */
+constexpr float kSpreadLimit = 0x1p14f;
+/* Exact sums round distances to 2^-16, and thresholds are rounded to floats. */
+constexpr float kRoundingError = 0x1p-14f, kFloatError = 0x1p-21f;
+
+/* Accepts values whose distance from a centre, relative to the largest value, is below `reach`. */
+struct values_near {
+    static constexpr bool is_monotone = false;
+    float largest, centre, reach;
+
+    __device__ __forceinline__ float find_distance(float value) const
+    {
+        return gumbel_typical_distance(value, largest, centre);
+    }
+    __device__ __forceinline__ bool accepts(float value) const
+    {
+        return find_distance(value) < reach;
+    }
+};
+
+/* Approximate sums over the values of a row, with d = largest - v:
+ *   first   exp(-d), or for TOP_N_SIGMA d
+ *   second  d exp(-d) if the entropy is required; exp(-2 d); or for TOP_N_SIGMA d^2 */
+struct pivot_facts {
+    uint32_t count;
+    float first, second;
+
+    static __device__ __forceinline__ pivot_facts empty() { return {0, 0.0f, 0.0f}; }
+    __device__ __forceinline__ void add(int required, float d)
+    {
+        if (!(d < INFINITY))
+            return;
+        const float mass = pivot_sums::mass_of(-d, 0.0f);
+        count++;
+        first += required & GUMBEL_FACT_SPREAD ? d : mass;
+        second += required & GUMBEL_FACT_SPREAD    ? d * d
+                  : required & GUMBEL_FACT_ENTROPY ? mass * fminf(d, 200.0f)
+                                                   : mass * mass;
+    }
+    __device__ __forceinline__ void join_warp()
+    {
+        count = __reduce_add_sync(~0u, count);
+#pragma unroll
+        for (int half = 16; half > 0; half /= 2) {
+            first += __shfl_xor_sync(~0u, first, half);
+            second += __shfl_xor_sync(~0u, second, half);
+        }
+    }
+};
+
+__device__ __noinline__ pivot_facts sum_pivot_facts(slice_source source, float scale, float largest,
+                                                    int required)
+{
+    pivot_facts own = pivot_facts::empty();
+#pragma unroll 2
+    for (int at = 4 * threadIdx.x; at < source.size; at += 4 * kThreads) {
+        const float4 y = load_quad(source, at);
+        own.add(required, largest - y.x * scale);
+        own.add(required, largest - y.y * scale);
+        own.add(required, largest - y.z * scale);
+        own.add(required, largest - y.w * scale);
+    }
+    return join_cluster(own);
+}
+
+/* Approximate masses, relative to the largest token: of all tokens, and of those that are certainly
+ * or possibly closer to the centre than a winner. */
+struct closer_masses {
+    float certain, possible, all;
+
+    static __device__ __forceinline__ closer_masses empty() { return {0.0f, 0.0f, 0.0f}; }
+    __device__ __forceinline__ void join_warp()
+    {
+#pragma unroll
+        for (int half = 16; half > 0; half /= 2) {
+            certain += __shfl_xor_sync(~0u, certain, half);
+            possible += __shfl_xor_sync(~0u, possible, half);
+            all += __shfl_xor_sync(~0u, all, half);
+        }
+    }
+};
+
+/* `winner` is a value, and `error` a bound on the error of the centre. Tokens with an equal value
+ * are not closer. */
+__device__ __noinline__ closer_masses sum_closer(slice_source source, float scale,
+                                                 values_near values, float winner, float error)
+{
+    const float reach = values.find_distance(winner);
+    closer_masses own = closer_masses::empty();
+#pragma unroll 2
+    for (int at = 4 * threadIdx.x; at < source.size; at += 4 * kThreads) {
+        const float4 raw = load_quad(source, at);
+        const float y[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float v = y[i] * scale, mass = pivot_sums::mass_of(v, values.largest),
+                        distance = values.find_distance(v);
+            own.all += mass;
+            own.certain += distance < reach - 2.0f * error ? mass : 0.0f;
+            own.possible += v != winner && distance < reach + 2.0f * error ? mass : 0.0f;
+        }
+    }
+    return join_cluster(own);
+}
+
+/* How far below the largest value a rule of gumbel_threshold_facts() certainly keeps tokens, and
+ * how far it possibly does. Less than 0, and +inf: not determined. */
+struct threshold_range {
+    float certain, possible;
+};
+
+__device__ __forceinline__ threshold_range find_threshold_range(const gumbel_row_program &program,
+                                                                gumbel_program_rule rule,
+                                                                int required, float largest,
+                                                                const pivot_facts &sums)
+{
+    gumbel_facts facts = {};
+    float low, high;
+    if (required & GUMBEL_FACT_SPREAD) {
+        const float n = (float)sums.count, mean = sums.first / n, square = sums.second / n;
+        const float error = 4.0f * kSpreadError * square, variance = square - mean * mean;
+        if (!(sums.second < kSpreadLimit * kSpreadLimit && fabsf(largest) < kSpreadLimit))
+            return {-1.0f, INFINITY};
+        low = program.top_n_sigma * (sqrtf(fmaxf(variance - error, 0.0f)) - kRoundingError);
+        high = program.top_n_sigma * (sqrtf(fmaxf(variance, 0.0f) + error) + kRoundingError);
+    } else {
+        const double units = 0x1p61;
+        facts.mass = (gumbel_wide)((double)sums.first * units);
+        if (required & GUMBEL_FACT_ENTROPY)
+            facts.weighted = (gumbel_wide)((double)sums.second * units * GUMBEL_VALUE_UNITS);
+        if (required & GUMBEL_FACT_SQUARED)
+            facts.squared = (gumbel_wide)((double)sums.second * units);
+        const float distance = gumbel_threshold_distance(&program, rule, &facts);
+        const float error = 4.0f * kSumError * (1.0f + sums.second / sums.first) + kRoundingError;
+        low = distance - error;
+        high = distance + error;
+    }
+    const float rounding = kFloatError * (fabsf(largest) + high);
+    return {low - rounding, high + rounding};
+}
+
+/* Whether the mass of closer tokens decides, which an exchange of the cluster sums. */
+__device__ __forceinline__ bool sums_closer_tokens(gumbel_program_rule rule)
+{
+    return rule == GUMBEL_PROGRAM_TYPICAL_P || rule == GUMBEL_PROGRAM_TOP_P;
+}
+
+/* A rule that is tried on winners: what it keeps is near `values.centre`. */
+struct pivot_rule {
+    values_near values;
+    float error;           /* of the centre */
+    threshold_range range; /* of threshold rules */
+};
+
+/* Prepares the row's rule, with the largest value; by all threads of the cluster. Returns whether
+ * an exchange was made. */
+__device__ __forceinline__ bool prepare_rule(slice_source source, float scale, float largest,
+                                             pivot_rule &rule)
+{
+    const program_state &state = program_memory();
+    const int threshold = gumbel_threshold_facts(state.single);
+    const int required =
+        state.single == GUMBEL_PROGRAM_TYPICAL_P ? GUMBEL_FACT_ENTROPY : max(threshold, 0);
+    pivot_facts sums = {0, 1.0f, 0.0f}; /* without an exchange, the largest token alone */
+    if (required)
+        sums = sum_pivot_facts(source, scale, largest, required);
+    rule.values = {largest, 0.0f, INFINITY};
+    rule.error = 0.0f;
+    if (state.single == GUMBEL_PROGRAM_TYPICAL_P) {
+        rule.values.centre = -sums.second / sums.first;
+        rule.error = 2.0f * kSumError * (1.0f - rule.values.centre) + kRoundingError;
+    }
+    if (threshold >= 0)
+        rule.range = find_threshold_range(state.program, state.single, required, largest, sums);
+    return required != 0;
+}
+
+/* Whether the rule keeps a winner with a value; if it does not, sets the distance that all tokens
+ * which it may keep are below. */
+__device__ __forceinline__ pivot_verdict judge_winner(slice_source source, float scale,
+                                                      pivot_rule &rule, float value)
+{
+    const program_state &state = program_memory();
+    const float distance = rule.values.find_distance(value);
+    if (state.single == GUMBEL_PROGRAM_END)
+        return PIVOT_KEPT;
+    if (!sums_closer_tokens(state.single)) {
+        rule.values.reach = rule.range.possible;
+        return distance == 0.0f || distance <= rule.range.certain ? PIVOT_KEPT
+               : distance >= rule.range.possible                  ? PIVOT_TRUNCATED
+                                                                  : PIVOT_UNSURE;
+    }
+    const bool typical = state.single == GUMBEL_PROGRAM_TYPICAL_P;
+    const float rounding = kFloatError * (distance + fabsf(rule.values.centre));
+    const closer_masses closer =
+        sum_closer(source, scale, rule.values, value, rule.error + rounding);
+    const float needed = (typical ? state.program.typical_p : state.program.top_p) * closer.all;
+    rule.values.reach = distance;
+    return closer.possible < needed * (1.0f - kSumError)   ? PIVOT_KEPT
+           : closer.certain >= needed * (1.0f + kSumError) ? PIVOT_TRUNCATED
+                                                           : PIVOT_UNSURE;
+}
+
+/* Whether pivots can serve the row. */
+__device__ __forceinline__ bool can_serve_program_by_pivots(const cuda_truncated_params &p)
+{
+    return program_memory().has_single && pivots_apply(p, shared_state().row);
+}
+
+/* Serves row b; returns false if another path has to. By all threads of the cluster, after
+ * reset_offers() and a barrier of the cluster. */
+__device__ __noinline__ bool serve_program_by_pivots(const cuda_truncated_params &p,
+                                                     slice_source source, int64_t b)
+{
+    const truncated_row &row = shared_state().row;
+    const logit_values values = {row.draw.inverse_temperature, program_memory().before};
+    pivot_rule rule = {{0.0f, 0.0f, INFINITY}, 0.0f, {-1.0f, INFINITY}};
+    bool removed = true;
+#pragma unroll 1
+    for (int round = 0; removed && round < kPivots; round++) {
+        const pivot_draw found = draw_accepted(source, values, rule.values);
+        if (found.flags || row.flags || found.offered > kOffers || found.best.id < 0)
+            return false;
+        const float value = value_of_winner(source, values, found.best);
+        bool read = !values.before; /* all CTAs have read the winner's value */
+        if (round == 0)
+            read |= prepare_rule(source, values.scale(),
+                                 values.to_value(gumbel_value_of_key(found.highest)), rule);
+        const pivot_verdict verdict = judge_winner(source, values.scale(), rule, value);
+        if (verdict == PIVOT_KEPT)
+            write_winner(p, b, found.best);
+        if (threadIdx.x == 0)
+            reset_offers();
+        if (read || sums_closer_tokens(program_memory().single))
+            __syncthreads();
+        else
+            sync_cluster();
+        if (verdict == PIVOT_UNSURE)
+            return false;
+        removed = verdict == PIVOT_TRUNCATED;
+    }
+    return !removed;
+}
+
+} // namespace
+
+#endif
