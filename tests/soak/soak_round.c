@@ -65,7 +65,7 @@ static void make_calls(soak_round *round)
     for (int i = 0; i < round->count; i++) {
         soak_plan plan;
         char text[640];
-        soak_plan_at_random(&plan, hogs_most(), random);
+        soak_plan_at_random(&plan, hogs_most(), gpu_has_clusters(), random);
         soak_plan_describe(&plan, text, sizeof text);
         watch_add("stream %d: %s", i, text);
         round->calls[i] = soak_call_make(&plan, random_bits(random));
@@ -139,6 +139,8 @@ static void draw_alone(soak_round *round, soak_tally *tally)
         soak_call *call = round->calls[i];
         soak_call_expect(call);
         tally->screened += soak_call_is_screened(call);
+        tally->programs += call->plan.req.programs > 0;
+        tally->rules += call->plan.rules;
         if (random_below(&round->random, 4) == 0 && soak_plan_suits_cpu(&call->plan)) {
             soak_call_compare_cpu(call);
             tally->compared++;
