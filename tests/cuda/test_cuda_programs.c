@@ -7,7 +7,6 @@
 #include "random_programs.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Draws a plan's rows by random programs on both devices. */
 static void compare_plan(const request_plan *plan, int fused, int shape, uint64_t *random)
@@ -115,62 +114,6 @@ static void programs_graph(void)
     }
 }
 
-/* Updates of row parameters have the CPU's bits. */
-static void programs_updates(void)
-{
-    enum { ROWS = 300 };
-    float mu[ROWS], found_mu[ROWS], top_p[ROWS], found_top_p[ROWS], logprobs[ROWS], target[ROWS];
-    int32_t tokens[ROWS], live = ROWS - 5;
-    const float decay = 0.9f;
-    const int32_t reset = 3;
-    uint64_t random = 15;
-    gumbel_error error = {"", ""};
-    for (int b = 0; b < ROWS; b++) {
-        mu[b] = 0.01f * (float)random_below(&random, 1000);
-        top_p[b] = 0.001f * (float)(1 + random_below(&random, 999));
-        logprobs[b] = -0.01f * (float)random_below(&random, 1500);
-        target[b] = 0.1f * (float)random_below(&random, 80);
-        tokens[b] = (int32_t)random_below(&random, 9) - 1;
-    }
-    float *mu_on_gpu = gpu_copy(mu, sizeof mu), *top_p_on_gpu = gpu_copy(top_p, sizeof top_p);
-    gumbel_rule_updates host = {.struct_size = sizeof host,
-                                .batch = ROWS,
-                                .tokens = tokens,
-                                .logprobs = logprobs,
-                                .live_rows = &live,
-                                .surprise = mu,
-                                .surprise_target = {target, 1},
-                                .top_p = top_p,
-                                .top_p_decay = {&decay, GUMBEL_SAME},
-                                .top_p_reset = {&reset, GUMBEL_SAME}};
-    gumbel_rule_updates device = host;
-    device.tokens = gpu_copy(tokens, sizeof tokens);
-    device.logprobs = gpu_copy(logprobs, sizeof logprobs);
-    device.live_rows = gpu_copy(&live, sizeof live);
-    device.surprise = mu_on_gpu;
-    device.surprise_target.data = gpu_copy(target, sizeof target);
-    device.top_p = top_p_on_gpu;
-    device.top_p_decay.data = gpu_copy(&decay, sizeof decay);
-    device.top_p_reset.data = gpu_copy(&reset, sizeof reset);
-    CHECK(gumbel_update_rules(cpu, NULL, &host, &error) == GUMBEL_OK, "%s", error.message);
-    CHECK(gumbel_update_rules(gpu, NULL, &device, &error) == GUMBEL_OK, "%s", error.message);
-    GPU(cuCtxSynchronize);
-    gpu_fetch(found_mu, mu_on_gpu, sizeof mu);
-    gpu_fetch(found_top_p, top_p_on_gpu, sizeof top_p);
-    CHECK(memcmp(mu, found_mu, sizeof mu) == 0, "surprise differs");
-    CHECK(memcmp(top_p, found_top_p, sizeof top_p) == 0, "top_p differs");
-    const void *all[] = {device.tokens,
-                         device.logprobs,
-                         device.live_rows,
-                         mu_on_gpu,
-                         top_p_on_gpu,
-                         device.surprise_target.data,
-                         device.top_p_decay.data,
-                         device.top_p_reset.data};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        gpu_free((void *)(uintptr_t)all[i]);
-}
-
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
@@ -179,7 +122,6 @@ int main(int argc, char **argv)
         {"programs_large", programs_large},
         {"programs_from_blocks", programs_from_blocks},
         {"programs_graph", programs_graph},
-        {"programs_updates", programs_updates},
         {"programs_few", programs_few},
         {NULL, NULL},
     };
