@@ -5,7 +5,7 @@
  * rows.
  */
 #include "cuda_requests.h"
-#include "random_programs.h"
+#include "prefixed_programs.h"
 
 #include <float.h>
 #include <stdlib.h>
@@ -14,9 +14,9 @@
 static void compare_plan(const request_plan *plan, int fused, int shape, uint64_t *random)
 {
     request *req = request_make(plan, cpu);
-    random_programs *programs = make_zeroed(1, sizeof *programs);
+    prefixed_programs *programs = make_zeroed(1, sizeof *programs);
     const gumbel_tensor *t = &req->logits.logits;
-    random_programs_set(programs, req, random);
+    prefixed_programs_set(programs, req, random);
     for (int64_t b = 0; b < plan->batch && shape >= 0; b++)
         for (int64_t i = 0; i < plan->vocab; i++)
             ((float *)t->data)[b * t->stride + i] = request_hostile_logit(shape, i, plan->vocab);
@@ -97,8 +97,8 @@ static void programs_graph(void)
     for (int i = 0; i < 8; i++) {
         request_plan plan = {.batch = 5, .vocab = 9000, .truncation = 1, .seed = 40 + (uint64_t)i};
         request *req = request_make(&plan, cpu);
-        random_programs *programs = make_zeroed(1, sizeof *programs);
-        random_programs_set(programs, req, &random);
+        prefixed_programs *programs = make_zeroed(1, sizeof *programs);
+        prefixed_programs_set(programs, req, &random);
         gpu_request *on_gpu = gpu_request_make(req);
         outcome *host = request_outcome(req), *device = request_outcome(req);
         gpu_replay captured = gpu_request_capture(on_gpu, 0, device);
