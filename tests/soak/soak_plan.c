@@ -167,7 +167,7 @@ static void plan_program_draw(soak_plan *plan, int64_t multiprocessors, uint64_t
     req->transforms = one_in(4, random);
     req->history = one_in(2, random);
     plan->faulty = one_in(5, random);
-    plan->outputs = one_in(2, random) ? (int)random_below(random, 64) : SOAK_SCORES;
+    plan->outputs = one_in(2, random) ? (int)random_below(random, 64) : SOAK_SCORES | SOAK_MASS;
 }
 
 static void plan_any_call(soak_plan *plan, int64_t multiprocessors, uint64_t *random)

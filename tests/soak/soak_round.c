@@ -141,7 +141,8 @@ static void draw_alone(soak_round *round, soak_tally *tally)
         tally->screened += soak_call_is_screened(call);
         tally->programs += call->plan.req.programs > 0;
         tally->rules += call->plan.rules;
-        if (random_below(&round->random, 4) == 0 && soak_plan_suits_cpu(&call->plan)) {
+        const uint32_t one_in = call->plan.rules ? 2 : 4;
+        if (random_below(&round->random, one_in) == 0 && soak_plan_suits_cpu(&call->plan)) {
             soak_call_compare_cpu(call);
             tally->compared++;
         }
