@@ -1,47 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rungs that the CUDA backend plans for a call on an H200 and on an A100. No GPU is required,
- * as planning runs on the host.
+ * The rungs that the CUDA backend plans for a call on an H200 and on an A100, and rungs that are
+ * forced.
  */
-#include "cuda/plan/cuda_plan.h"
-#include "inputs.h"
+#include "planned_calls.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 
 #include <cmocka.h>
-
-/* The attributes of a GPU that plans use. */
-static cuda_device make_device(int hopper)
-{
-    cuda_device generated;
-    memset(&generated, 0, sizeof generated);
-    generated.capability = hopper ? 90 : 80;
-    generated.multiprocessors = hopper ? 132 : 108;
-    generated.shared_bytes = (hopper ? 228 : 164) * 1024;
-    generated.truncated_cluster = hopper ? (CUfunction)&generated : NULL;
-    return generated;
-}
-
-/* Stands for pointers that must not be NULL; never read. */
-static _Alignas(16) char something[64];
-
-static gumbel_problem make_problem(int64_t batch, int64_t hidden_size, uint32_t request)
-{
-    gumbel_problem p = {.batch = batch, .vocab = 151936, .scale = 1, .features = request};
-    p.end_token = p.vocab;
-    p.sampling.num_samples = 1;
-    p.hidden_size = hidden_size;
-    if (hidden_size) {
-        p.weight = tensor_of(something, GUMBEL_BFLOAT16, p.vocab, hidden_size, hidden_size);
-        p.hidden = tensor_of(something, GUMBEL_BFLOAT16, batch, hidden_size, hidden_size);
-    }
-    return p;
-}
 
 /* ------------------------------------------------------------------------ calls by name ---- */
 
@@ -102,44 +71,30 @@ static const struct call {
 
 static gumbel_problem problem_of(const struct call *c)
 {
-    gumbel_problem p = make_problem(c->batch, c->hidden_size, c->request);
+    gumbel_problem p = plan_problem(c->batch, c->hidden_size, c->request);
     p.features |= c->cuts ? GUMBEL_FEATURE_TRUNCATION : 0;
-    p.truncation.top_k.data = c->cuts & K ? (int32_t *)something : NULL;
-    p.truncation.top_p.data = c->cuts & P ? (float *)something : NULL;
-    p.truncation.min_p.data = c->cuts & MIN_P ? (float *)something : NULL;
+    p.truncation.top_k.data = c->cuts & K ? (int32_t *)plan_data : NULL;
+    p.truncation.top_p.data = c->cuts & P ? (float *)plan_data : NULL;
+    p.truncation.min_p.data = c->cuts & MIN_P ? (float *)plan_data : NULL;
     p.truncation.order = c->cuts & JOINT  ? GUMBEL_ORDER_JOINT
                          : c->cuts & LAST ? GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE
                                           : GUMBEL_ORDER_MIN_P_TOP_K_TOP_P;
     p.truncation.ties = c->cuts & EXACT ? GUMBEL_TIES_EXACT : GUMBEL_TIES_ALL;
     p.with_mass = c->mass;
     p.sampling.num_samples = c->samples;
-    p.sampling.noise = c->noise ? (float *)something : NULL;
-    p.history.prompt = c->history ? (uint32_t *)something : NULL;
+    p.sampling.noise = c->noise ? (float *)plan_data : NULL;
+    p.history.prompt = c->history ? (uint32_t *)plan_data : NULL;
     return p;
-}
-
-/* The names of the planned rungs, or the field of the error. */
-static const char *serves(const cuda_device *device, const gumbel_problem *p, uint32_t more)
-{
-    static char names[64];
-    static gumbel_error error;
-    cuda_plan plan;
-    gumbel_problem masked = cuda_replace_allowed(p);
-    if (cuda_plan_call(&plan, device, &masked, more, &error) != GUMBEL_OK)
-        return strcmp(error.field, "options.rungs") == 0 ? "none" : error.field;
-    snprintf(names, sizeof names, "%s%s%s", plan.product ? plan.product->rung.name : "",
-             plan.product && plan.rows ? " " : "", plan.rows ? plan.rows->rung.name : "");
-    return names;
 }
 
 static void calls_select_rungs(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-        const cuda_device hopper = make_device(1), ampere = make_device(0);
+        const cuda_device hopper = plan_device(1), ampere = plan_device(0);
         gumbel_problem p = problem_of(&calls[i]);
-        assert_string_equal(serves(&hopper, &p, 0), calls[i].hopper);
-        assert_string_equal(serves(&ampere, &p, 0), calls[i].ampere);
+        assert_string_equal(plan_rungs(&hopper, &p, 0), calls[i].hopper);
+        assert_string_equal(plan_rungs(&ampere, &p, 0), calls[i].ampere);
     }
 }
 
@@ -151,231 +106,96 @@ static const uint8_t SIGMA_T_MIN_P[GUMBEL_PROGRAM_LENGTH] = {
 static const uint8_t LESS_K_T[GUMBEL_PROGRAM_LENGTH] = {GUMBEL_PROGRAM_P_LESS, GUMBEL_PROGRAM_TOP_K,
                                                         GUMBEL_PROGRAM_TEMPERATURE};
 
-/* Replaces the order of a problem by one program. */
-static void set_program(gumbel_problem *p, const uint8_t *rules)
-{
-    p->features &= ~(uint32_t)GUMBEL_FEATURE_TRUNCATION;
-    p->features |= GUMBEL_FEATURE_PROGRAM;
-    p->programs = (gumbel_programs){.rules = rules, .count = 1};
-}
-
 /* The first rule that can remove tokens decides; a rule without parameters is off. */
 static void programs_select_rungs(void **state)
 {
-    const cuda_device hopper = make_device(1);
-    gumbel_problem k = make_problem(17, 0, 0), min_p = k, less = k, head = make_problem(4, 4096, 0);
-    float *const parameters = (float *)something;
+    const cuda_device hopper = plan_device(1);
+    gumbel_problem k = plan_problem(17, 0, 0), min_p = k, less = k, head = plan_problem(4, 4096, 0);
+    float *const parameters = (float *)plan_data;
     (void)state;
-    set_program(&k, K_T);
-    assert_string_equal(serves(&hopper, &k, 0), "program"); /* no top_k */
-    k.truncation.top_k.data = (int32_t *)something;
-    assert_string_equal(serves(&hopper, &k, 0), "program-blocks");
+    plan_program(&k, K_T);
+    assert_string_equal(plan_rungs(&hopper, &k, 0), "program"); /* no top_k */
+    k.truncation.top_k.data = (int32_t *)plan_data;
+    assert_string_equal(plan_rungs(&hopper, &k, 0), "program-blocks");
     k.programs.top_n_sigma.data = parameters;
-    assert_string_equal(serves(&hopper, &k, 0), "program-blocks");
-    assert_string_equal(serves(&hopper, &k, GUMBEL_CAPABILITY_ROWS), "program");
+    assert_string_equal(plan_rungs(&hopper, &k, 0), "program-blocks");
+    assert_string_equal(plan_rungs(&hopper, &k, GUMBEL_CAPABILITY_ROWS), "program");
     k.batch = 16;
-    assert_string_equal(serves(&hopper, &k, 0), "program");
-    set_program(&min_p, SIGMA_T_MIN_P);
+    assert_string_equal(plan_rungs(&hopper, &k, 0), "program");
+    plan_program(&min_p, SIGMA_T_MIN_P);
     min_p.truncation.min_p.data = parameters;
-    assert_string_equal(serves(&hopper, &min_p, 0), "program-blocks");
+    assert_string_equal(plan_rungs(&hopper, &min_p, 0), "program-blocks");
     min_p.programs.temperature_range.data = parameters;
-    assert_string_equal(serves(&hopper, &min_p, 0), "program");
+    assert_string_equal(plan_rungs(&hopper, &min_p, 0), "program");
     min_p.programs.temperature_range.data = NULL;
     min_p.programs.top_n_sigma.data = parameters;
-    assert_string_equal(serves(&hopper, &min_p, 0), "program");
-    set_program(&less, LESS_K_T);
-    less.truncation.top_k.data = (int32_t *)something;
-    assert_string_equal(serves(&hopper, &less, 0), "program");
-    set_program(&head, K_T);
-    head.truncation.top_k.data = (int32_t *)something;
-    assert_string_equal(serves(&hopper, &head, 0), "hopper program-blocks");
+    assert_string_equal(plan_rungs(&hopper, &min_p, 0), "program");
+    plan_program(&less, LESS_K_T);
+    less.truncation.top_k.data = (int32_t *)plan_data;
+    assert_string_equal(plan_rungs(&hopper, &less, 0), "program");
+    plan_program(&head, K_T);
+    head.truncation.top_k.data = (int32_t *)plan_data;
+    assert_string_equal(plan_rungs(&hopper, &head, 0), "hopper program-blocks");
 }
 
 static void purposes_select_rungs(void **state)
 {
-    const cuda_device hopper = make_device(1), ampere = make_device(0);
-    gumbel_problem head = make_problem(8, 4096, 0), logits = make_problem(8, 0, 0);
-    gumbel_problem empty = logits, huge = make_problem(8, 0, GUMBEL_FEATURE_RANKS);
+    const cuda_device hopper = plan_device(1), ampere = plan_device(0);
+    gumbel_problem head = plan_problem(8, 4096, 0), logits = plan_problem(8, 0, 0);
+    gumbel_problem empty = logits, huge = plan_problem(8, 0, GUMBEL_FEATURE_RANKS);
     gumbel_problem nucleus = problem_of(&calls[NUCLEUS]);
     assert_string_equal(calls[NUCLEUS].what, "p, logits");
     (void)state;
     empty.end_token = 0;
     huge.vocab = huge.end_token = 450000;
     nucleus.scale = -2;
-    assert_string_equal(serves(&hopper, &head, GUMBEL_CAPABILITY_SUMMARIES), "hopper");
-    assert_string_equal(serves(&hopper, &head, GUMBEL_CAPABILITY_PRODUCT), "hopper");
-    assert_string_equal(serves(&hopper, &logits, GUMBEL_CAPABILITY_SUMMARIES), "draw");
-    assert_string_equal(serves(&hopper, &logits, GUMBEL_CAPABILITY_ROWS), "cluster");
-    assert_string_equal(serves(&ampere, &logits, GUMBEL_CAPABILITY_ROWS), "alone");
+    assert_string_equal(plan_rungs(&hopper, &head, GUMBEL_CAPABILITY_SUMMARIES), "hopper");
+    assert_string_equal(plan_rungs(&hopper, &head, GUMBEL_CAPABILITY_PRODUCT), "hopper");
+    assert_string_equal(plan_rungs(&hopper, &logits, GUMBEL_CAPABILITY_SUMMARIES), "draw");
+    assert_string_equal(plan_rungs(&hopper, &logits, GUMBEL_CAPABILITY_ROWS), "cluster");
+    assert_string_equal(plan_rungs(&ampere, &logits, GUMBEL_CAPABILITY_ROWS), "alone");
     /* As in verification by rules: rows of a head, edited by lists and paths, and truncated. */
-    gumbel_problem verified = make_problem(32, 4096, GUMBEL_FEATURE_PENALTIES);
+    gumbel_problem verified = plan_problem(32, 4096, GUMBEL_FEATURE_PENALTIES);
     verified.features |= GUMBEL_FEATURE_TRUNCATION;
     verified.with_path = 1;
-    assert_string_equal(serves(&hopper, &verified, GUMBEL_CAPABILITY_ROWS), "hopper cluster");
-    assert_string_equal(serves(&ampere, &verified, GUMBEL_CAPABILITY_ROWS), "tensor alone");
-    assert_string_equal(serves(&hopper, &empty, 0), "nothing");
-    assert_string_equal(serves(&hopper, &huge, 0), "two-pass");
-    assert_string_equal(serves(&hopper, &nucleus, 0), "cluster");
-    assert_string_equal(serves(&ampere, &nucleus, 0), "two-pass");
+    assert_string_equal(plan_rungs(&hopper, &verified, GUMBEL_CAPABILITY_ROWS), "hopper cluster");
+    assert_string_equal(plan_rungs(&ampere, &verified, GUMBEL_CAPABILITY_ROWS), "tensor alone");
+    assert_string_equal(plan_rungs(&hopper, &empty, 0), "nothing");
+    assert_string_equal(plan_rungs(&hopper, &huge, 0), "two-pass");
+    assert_string_equal(plan_rungs(&hopper, &nucleus, 0), "cluster");
+    assert_string_equal(plan_rungs(&ampere, &nucleus, 0), "two-pass");
     empty.features = GUMBEL_FEATURE_MASK;
-    assert_string_equal(serves(&hopper, &empty, GUMBEL_CAPABILITY_SUMMARIES), "cluster");
-    assert_string_equal(serves(&ampere, &empty, GUMBEL_CAPABILITY_SUMMARIES), "alone");
+    assert_string_equal(plan_rungs(&hopper, &empty, GUMBEL_CAPABILITY_SUMMARIES), "cluster");
+    assert_string_equal(plan_rungs(&ampere, &empty, GUMBEL_CAPABILITY_SUMMARIES), "alone");
 }
 
 /* ------------------------------------------------------------------------ forced rungs ---- */
 
-/* A screen is used where it was measured to be faster, or where preferred, for calls it supports.
- */
-static void screens_are_used_where_faster(void **state)
-{
-    cuda_device hopper = make_device(1), ampere = make_device(0);
-    gumbel_problem rows = make_problem(CUDA_SCREEN_ROWS_MAX, 4096, 0), few = rows, p = rows;
-    gumbel_error error = {0};
-    (void)state;
-    assert_string_equal(serves(&hopper, &rows, 0), "hopper");
-    rows.screen = few.screen = p.screen = something;
-    few.batch = 1;
-    assert_string_equal(serves(&hopper, &rows, 0), "screen");
-    assert_string_equal(serves(&ampere, &rows, 0), "tensor");
-    assert_string_equal(serves(&hopper, &few, 0), "screen");
-    p.batch = CUDA_SCREEN_ROWS_MAX + 1;
-    assert_string_equal(serves(&hopper, &p, 0), "hopper");
-    p.batch = CUDA_SCREEN_ROWS_MAX;
-    p.first_token = 32;
-    assert_string_equal(serves(&hopper, &p, 0), "hopper");
-    p.first_token = 0;
-    p.with_mass = 1;
-    assert_string_equal(serves(&hopper, &p, 0), "hopper");
-    /* Truncated rows: all samples are drawn from one kept set. */
-    p.with_mass = 0;
-    p.features = GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_MASK;
-    p.truncation.top_p.data = (float *)something;
-    p.truncation.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
-    assert_string_equal(serves(&hopper, &p, 0), "hopper cluster");
-    p.truncation.min_p.data = (float *)something;
-    p.truncation.order = GUMBEL_ORDER_MIN_P_TOP_K_TOP_P;
-    assert_string_equal(serves(&hopper, &p, 0), "screen-truncated");
-    p.truncation.min_p.data = NULL;
-    p.truncation.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
-    p.truncation.top_k.data = (int32_t *)something;
-    assert_string_equal(serves(&hopper, &p, 0), "screen-truncated");
-    p.features |= GUMBEL_FEATURE_PENALTIES;
-    assert_string_equal(serves(&hopper, &p, 0), "hopper cluster"); /* of lists */
-    p.history.prompt = p.history.output = (uint32_t *)something;
-    assert_string_equal(serves(&hopper, &p, 0), "screen-truncated");
-    p.features &= ~(uint32_t)GUMBEL_FEATURE_PENALTIES;
-    p.truncation.order = GUMBEL_ORDER_JOINT;
-    assert_string_equal(serves(&hopper, &p, 0), "hopper cluster");
-    p.truncation.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P;
-    p.sampling.num_samples = 4;
-    assert_string_equal(serves(&hopper, &p, 0), "screen-truncated");
-    p.hidden_size = p.weight.cols = p.hidden.cols = CUDA_SCREEN_TRUNCATED_HIDDEN_MAX;
-    assert_string_equal(serves(&hopper, &p, 0), "screen-truncated");
-    p.hidden_size = p.weight.cols = p.hidden.cols = CUDA_SCREEN_TRUNCATED_HIDDEN_MAX + 64;
-    assert_string_equal(serves(&hopper, &p, 0), "hopper bounded");
-    assert_int_equal(cuda_read_rungs(&hopper.rungs, "screen-truncated", "f", &error), GUMBEL_OK);
-    assert_string_equal(serves(&hopper, &p, 0), "screen-truncated");
-    p.batch = CUDA_SCREEN_ROWS_MAX + 1;
-    assert_string_equal(serves(&hopper, &p, 0), "hopper bounded");
-    assert_int_equal(cuda_read_rungs(&hopper.rungs, "", "f", &error), GUMBEL_OK);
-    few.hidden_size = few.weight.cols = few.hidden.cols = 64;
-    assert_string_equal(serves(&hopper, &few, 0), "hopper");
-    assert_int_equal(cuda_read_rungs(&hopper.rungs, "screen", "f", &error), GUMBEL_OK);
-    assert_string_equal(serves(&hopper, &few, 0), "screen");
-    assert_int_equal(cuda_read_rungs(&hopper.rungs, "-screen", "f", &error), GUMBEL_OK);
-    assert_string_equal(serves(&hopper, &rows, 0), "hopper");
-}
-
-/* Asserts that the explanation of a call holds `line`. */
-static void assert_explained(const cuda_device *device, const gumbel_problem *p, const char *line)
-{
-    char text[4096];
-    gumbel_text into = {text, sizeof text, 0};
-    assert_int_equal(cuda_explain_call(&device->base, p, &into, NULL), GUMBEL_OK);
-    if (!strstr(text, line))
-        fail_msg("'%s' is missing from:\n%s", line, text);
-}
-
-/* explain() names the limit that a call with a screen exceeds. */
-static void screen_limits_are_explained(void **state)
-{
-    const cuda_device hopper = make_device(1), ampere = make_device(0);
-    const gumbel_problem rows = make_problem(32, 4096, 0);
-    gumbel_problem p = rows;
-    (void)state;
-    assert_explained(&hopper, &p, "not screen: the head has no screen\n");
-    p.screen = something;
-    assert_explained(&hopper, &p, "draw: screen: ");
-    assert_explained(&ampere, &p, "not screen: the GPU is not of capability 9.0\n");
-    p.sampling.num_samples = 3;
-    assert_explained(&hopper, &p,
-                     "not screen: there are more than 64 draws (rows times samples)\n");
-    p.sampling.num_samples = 1;
-    p.soft_cap = 30;
-    assert_explained(&hopper, &p, "not screen: does not support soft-cap\n");
-    p.soft_cap = 0;
-    p.first_token = 32;
-    assert_explained(&hopper, &p, "not screen: first_token is not a multiple of 64\n");
-    p.first_token = 0;
-    p.hidden.dtype = GUMBEL_FLOAT32;
-    assert_explained(&hopper, &p,
-                     "not screen: weights and hidden states are not both bfloat16 or ");
-    p = make_problem(32, 1024, 0);
-    p.screen = something;
-    assert_explained(&hopper, &p, "not screen: a head of fewer than 2^28 weights is faster by ");
-    /* Truncated rows. */
-    p = make_problem(65, 4096, GUMBEL_FEATURE_TRUNCATION);
-    p.screen = something;
-    p.truncation.top_p.data = (float *)something;
-    assert_explained(&hopper, &p, "not screen: does not support truncation, top_p\n");
-    assert_explained(&hopper, &p, "not screen-truncated: supports only calls with min_p, top_k\n");
-    p.truncation.top_k.data = (int32_t *)something;
-    assert_explained(&hopper, &p,
-                     "not screen-truncated: there are more than 64 draws (rows times samples)\n");
-    p = make_problem(8, 16384, GUMBEL_FEATURE_TRUNCATION);
-    p.screen = something;
-    p.truncation.top_k.data = (int32_t *)something;
-    assert_explained(&hopper, &p,
-                     "not screen-truncated: truncated rows with a D above 8192 were not "
-                     "measured\n");
-    p.truncation.order = GUMBEL_ORDER_JOINT;
-    p.truncation.top_p.data = (float *)something;
-    assert_explained(&hopper, &p, "not screen-truncated: does not support joint\n");
-    p = make_problem(8, 4096, GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_PENALTIES);
-    p.screen = something;
-    p.truncation.top_k.data = (int32_t *)something;
-    p.history.prompt = p.history.output = (uint32_t *)something;
-    p.scale = 0.5f;
-    assert_explained(&hopper, &p,
-                     "not screen-truncated: penalties are not supported with a scale other than "
-                     "1\n");
-}
-
 static void rungs_can_be_forced(void **state)
 {
-    cuda_device device = make_device(1);
-    gumbel_problem head = make_problem(32, 4096, 0), logits = make_problem(32, 0, 0);
+    cuda_device device = plan_device(1);
+    gumbel_problem head = plan_problem(32, 4096, 0), logits = plan_problem(32, 0, 0);
     gumbel_problem cut = problem_of(&calls[10]);
     gumbel_error error = {0};
     (void)state;
     assert_int_equal(
         cuda_read_rungs(&device.rungs, "-hopper,-bounded,-blocks,-cluster", "f", &error),
         GUMBEL_OK);
-    assert_string_equal(serves(&device, &head, 0), "tensor");
-    assert_string_equal(serves(&device, &cut, 0), "tensor two-pass");
+    assert_string_equal(plan_rungs(&device, &head, 0), "tensor");
+    assert_string_equal(plan_rungs(&device, &cut, 0), "tensor two-pass");
     assert_int_equal(cuda_read_rungs(&device.rungs, "naive,alone", "f", &error), GUMBEL_OK);
-    assert_string_equal(serves(&device, &head, 0), "naive");
-    assert_string_equal(serves(&device, &cut, 0), "naive alone");
-    assert_string_equal(serves(&device, &logits, 0), "alone");
+    assert_string_equal(plan_rungs(&device, &head, 0), "naive");
+    assert_string_equal(plan_rungs(&device, &cut, 0), "naive alone");
+    assert_string_equal(plan_rungs(&device, &logits, 0), "alone");
     assert_int_equal(cuda_read_rungs(&device.rungs, "pivots", "f", &error), GUMBEL_OK);
-    assert_string_equal(serves(&device, &cut, 0), "hopper bounded");
+    assert_string_equal(plan_rungs(&device, &cut, 0), "hopper bounded");
     assert_int_equal(cuda_read_rungs(&device.rungs, "-naive,-tensor,-hopper", "f", &error),
                      GUMBEL_OK);
-    assert_string_equal(serves(&device, &head, 0), "none");
-    assert_string_equal(serves(&device, &logits, 0), "draw");
+    assert_string_equal(plan_rungs(&device, &head, 0), "none");
+    assert_string_equal(plan_rungs(&device, &logits, 0), "draw");
     assert_int_equal(cuda_read_rungs(&device.rungs, "", "f", &error), GUMBEL_OK);
     assert_int_equal(cuda_read_rungs(&device.rungs, NULL, "f", &error), GUMBEL_OK);
-    assert_string_equal(serves(&device, &cut, 0), "hopper bounded");
+    assert_string_equal(plan_rungs(&device, &cut, 0), "hopper bounded");
 }
 
 /* Logits stored outside the workspace: only those above a bound where that is faster. */
@@ -391,13 +211,13 @@ static void stored_logits_are_bounded(void **state)
         {32, "-bounded", "blocks", 0, 1}, {256, "", "blocks", 0, 1},
         {32, "cluster", "cluster", 0, 0},
     };
-    cuda_device device = make_device(1), ampere = make_device(0);
+    cuda_device device = plan_device(1), ampere = plan_device(0);
     gumbel_error error = {0};
     cuda_plan plan;
     (void)state;
     for (size_t i = 0; i < sizeof stored / sizeof *stored; i++) {
-        gumbel_problem p = make_problem(stored[i].batch, 4096, GUMBEL_FEATURE_TRUNCATION);
-        p.truncation.top_k.data = (int32_t *)something;
+        gumbel_problem p = plan_problem(stored[i].batch, 4096, GUMBEL_FEATURE_TRUNCATION);
+        p.truncation.top_k.data = (int32_t *)plan_data;
         assert_int_equal(cuda_read_rungs(&device.rungs, stored[i].names, "f", &error), GUMBEL_OK);
         assert_int_equal(cuda_plan_stored(&plan, &device, &p, &error), GUMBEL_OK);
         assert_string_equal(plan.rows->rung.name, stored[i].rows);
@@ -426,122 +246,12 @@ static void bad_names_are_refused(void **state)
         assert_int_equal(cuda_read_rungs(&choice, good[i], "field", NULL), GUMBEL_OK);
 }
 
-/* -------------------------------------------------------------------------- properties ---- */
-
-static gumbel_problem random_problem(uint64_t *random)
-{
-    static const int64_t batches[] = {1, 4, 7, 32, 64, 200};
-    static const uint32_t cuts[] = {0, GUMBEL_FEATURE_TRUNCATION};
-    gumbel_problem p =
-        make_problem(batches[random_below(random, 6)], random_below(random, 2) ? 64 : 0, 0);
-    p.vocab = p.end_token = 1 + random_below(random, 200000);
-    p.scale = random_below(random, 5) ? 1.0f : -2.0f;
-    p.weight.rows = p.hidden_size ? p.vocab : 0;
-    p.sampling.num_samples = 1 + (int32_t)random_below(random, 2);
-    p.features = (uint32_t)random_below(random, GUMBEL_FEATURE_END) & GUMBEL_FEATURE_TRANSFORMS;
-    p.features |= cuts[random_below(random, 2)];
-    if (random_below(random, 2))
-        p.features &= GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_TRUNCATION;
-    if (random_below(random, 4) == 0)
-        p.features |= GUMBEL_FEATURE_RANKS;
-    if (random_below(random, 8) == 0)
-        p.features |= GUMBEL_FEATURE_GIVEN;
-    if (random_below(random, 2))
-        p.history.prompt = (uint32_t *)something;
-    p.truncation.top_p.data = random_below(random, 2) ? (float *)something : NULL;
-    p.truncation.top_k.data = random_below(random, 3) == 0 ? (int32_t *)something : NULL;
-    p.truncation.min_p.data = random_below(random, 3) == 0 ? (float *)something : NULL;
-    p.sampling.noise = random_below(random, 6) == 0 ? (float *)something : NULL;
-    p.with_mass = random_below(random, 2) != 0;
-    if (p.hidden_size && random_below(random, 8) == 0) { /* plain */
-        p.vocab = p.end_token = p.weight.rows = (p.vocab + 15) / 16 * 16;
-        p.scale = 1;
-        p.features &= random_below(random, 2) ? 0 : GUMBEL_FEATURE_TRUNCATION;
-        p.with_mass = 0;
-        p.sampling.num_samples = 1;
-        p.sampling.noise = NULL;
-        p.history.prompt = NULL;
-        p.screen = something;
-    }
-    return p;
-}
-
-/* Carving takes the counted bytes, and no rung receives a capability that its row does not list. */
-static void plans_match_their_size_and_table(void **state)
-{
-    static unsigned char base[64];
-    uint64_t random = 1;
-    int served[CUDA_PRODUCTS + CUDA_ROW_RUNGS] = {0};
-    (void)state;
-    for (int i = 0; i < 40000; i++) {
-        cuda_device device = make_device(i % 2);
-        gumbel_problem p = random_problem(&random);
-        if (i % 16 == 1 && p.features & GUMBEL_FEATURE_TRUNCATION) /* a device with clusters */
-            set_program(&p, K_T);
-        gumbel_cursor count = {0}, given = {base, 0};
-        gumbel_plan planned;
-        cuda_plan plan;
-        device.rungs.preferred = i % 4 > 1 ? CUDA_SCREEN_RUNGS : 0;
-        assert_int_equal(cuda_plan_backend(&device.base, &p, 0, &planned, NULL), GUMBEL_OK);
-        p = cuda_replace_allowed(&p);
-        assert_int_equal(cuda_plan_call(&plan, &device, &p, 0, NULL), GUMBEL_OK);
-        const cuda_plan returned = cuda_plan_of(&planned);
-        assert_ptr_equal(returned.product, plan.product);
-        assert_ptr_equal(returned.rows, plan.rows);
-        assert_int_equal(returned.required, plan.required);
-        assert_int_equal(returned.product_outputs, plan.product_outputs);
-        cuda_carve_plan(&plan, &count, &device, &p);
-        cuda_carve_plan(&plan, &given, &device, &p); /* does not write to the base */
-        assert_int_equal(count.used, planned.workspace_bytes);
-        assert_int_equal(given.used, planned.workspace_bytes);
-        if (plan.rows) {
-            assert_true(
-                gumbel_rung_supports(&plan.rows->rung, plan.required & ~GUMBEL_CAPABILITY_BIAS));
-            served[CUDA_PRODUCTS + (plan.rows - cuda_row_rungs)]++;
-        } else {
-            assert_true(gumbel_rung_supports(&plan.product->rung, plan.required));
-        }
-        if (plan.product)
-            served[plan.product - cuda_products]++;
-    }
-    for (int i = 0; i < CUDA_PRODUCTS + CUDA_ROW_RUNGS; i++)
-        if (i != 4 && i != CUDA_PRODUCTS && i != CUDA_PRODUCTS + CUDA_ROW_RUNGS - 1)
-            assert_true(served[i] > 10); /* naive, nothing and alone have other tests */
-}
-
-static void explanations_are_truncated(void **state)
-{
-    cuda_device device = make_device(1);
-    gumbel_problem p = problem_of(&calls[10]);
-    char whole[2048], cut[40];
-    gumbel_text text = {whole, sizeof whole, 0}, shorter = {cut, sizeof cut, 0}, none = {0};
-    (void)state;
-    assert_int_equal(cuda_explain_call(&device.base, &p, &text, NULL), GUMBEL_OK);
-    assert_int_equal(strlen(whole), text.length);
-    assert_non_null(strstr(whole, "logits: hopper"));
-    assert_non_null(strstr(whole, "rows: bounded"));
-    assert_non_null(strstr(whole, "not draw: does not support truncation, top_k"));
-    assert_int_equal(cuda_explain_call(&device.base, &p, &shorter, NULL), GUMBEL_OK);
-    assert_int_equal(shorter.length, text.length);
-    assert_int_equal(strlen(cut), sizeof cut - 1);
-    assert_memory_equal(cut, whole, sizeof cut - 1);
-    assert_int_equal(cuda_explain_call(&device.base, &p, &none, NULL), GUMBEL_OK);
-    assert_int_equal(none.length, text.length);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_select_rungs),
-        cmocka_unit_test(programs_select_rungs),
-        cmocka_unit_test(purposes_select_rungs),
-        cmocka_unit_test(stored_logits_are_bounded),
-        cmocka_unit_test(screens_are_used_where_faster),
-        cmocka_unit_test(screen_limits_are_explained),
-        cmocka_unit_test(rungs_can_be_forced),
-        cmocka_unit_test(bad_names_are_refused),
-        cmocka_unit_test(plans_match_their_size_and_table),
-        cmocka_unit_test(explanations_are_truncated),
+        cmocka_unit_test(calls_select_rungs),    cmocka_unit_test(programs_select_rungs),
+        cmocka_unit_test(purposes_select_rungs), cmocka_unit_test(stored_logits_are_bounded),
+        cmocka_unit_test(rungs_can_be_forced),   cmocka_unit_test(bad_names_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

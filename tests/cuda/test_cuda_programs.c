@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows drawn by programs on a GPU, compared with the CPU through the public API: random programs on
- * usual and adversarial rows, from logits and from a head; captured graphs.
+ * usual and adversarial rows, from logits and from a head; captured graphs; each rule on hostile
+ * rows.
  */
 #include "cuda_requests.h"
-#include "random_programs.h"
+#include "prefixed_programs.h"
 
+#include <float.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Draws a plan's rows by random programs on both devices. */
 static void compare_plan(const request_plan *plan, int fused, int shape, uint64_t *random)
 {
     request *req = request_make(plan, cpu);
-    random_programs *programs = make_zeroed(1, sizeof *programs);
+    prefixed_programs *programs = make_zeroed(1, sizeof *programs);
     const gumbel_tensor *t = &req->logits.logits;
-    random_programs_set(programs, req, random);
+    prefixed_programs_set(programs, req, random);
     for (int64_t b = 0; b < plan->batch && shape >= 0; b++)
         for (int64_t i = 0; i < plan->vocab; i++)
             ((float *)t->data)[b * t->stride + i] = request_hostile_logit(shape, i, plan->vocab);
@@ -96,8 +97,8 @@ static void programs_graph(void)
     for (int i = 0; i < 8; i++) {
         request_plan plan = {.batch = 5, .vocab = 9000, .truncation = 1, .seed = 40 + (uint64_t)i};
         request *req = request_make(&plan, cpu);
-        random_programs *programs = make_zeroed(1, sizeof *programs);
-        random_programs_set(programs, req, &random);
+        prefixed_programs *programs = make_zeroed(1, sizeof *programs);
+        prefixed_programs_set(programs, req, &random);
         gpu_request *on_gpu = gpu_request_make(req);
         outcome *host = request_outcome(req), *device = request_outcome(req);
         gpu_replay captured = gpu_request_capture(on_gpu, 0, device);
@@ -115,73 +116,121 @@ static void programs_graph(void)
     }
 }
 
-/* Updates of row parameters have the CPU's bits. */
-static void programs_updates(void)
+/* ---------------------------------------------------------------------------- hostile rows ---- */
+
+enum { RULES = GUMBEL_PROGRAM_SMOOTHING, CHOICES = 3 };
+
+/* Values of the parameters: nearly all, some and nearly none of the tokens stay, or the reverse. */
+typedef struct rule_values {
+    float min_p[CHOICES], top_p[CHOICES], typical_p[CHOICES], sigma[CHOICES], epsilon[CHOICES];
+    float eta[CHOICES], top_a[CHOICES], surprise[CHOICES], xtc_p[CHOICES], xtc_t[CHOICES];
+    float factor[CHOICES], curve[CHOICES], range[CHOICES];
+    int32_t top_k[CHOICES], min_keep[CHOICES];
+} rule_values;
+
+static const rule_values values = {
+    .min_p = {1, 0.05f, 0x1p-149f},
+    .top_p = {0x1p-149f, 0.5f, 1 - 0x1p-24f},
+    .typical_p = {0x1p-149f, 0.5f, 1 - 0x1p-24f},
+    .sigma = {0x1p-149f, 1, FLT_MAX},
+    .epsilon = {1 - 0x1p-24f, 0.01f, 0x1p-149f},
+    .eta = {1 - 0x1p-24f, 2e-3f, 0x1p-149f},
+    .top_a = {1, 0.2f, 0x1p-149f},
+    .surprise = {0, 3, 1e30f},
+    .xtc_p = {0.5f, 1, 1 - 0x1p-24f},
+    .xtc_t = {0.1f, 0x1p-149f, 0.5f},
+    .factor = {0.3f, 10, 1e-3f},
+    .curve = {1, 3, 2},
+    .range = {0.5f, 5, 1e-3f},
+    .top_k = {1, 300, INT32_MAX},
+    .min_keep = {1, 5, INT32_MAX},
+};
+
+/* A parameter of each row, of `batch` rows. */
+static gumbel_row_f32 rows_of_f32(request *req, const float choices[CHOICES], int64_t batch)
 {
-    enum { ROWS = 300 };
-    float mu[ROWS], found_mu[ROWS], top_p[ROWS], found_top_p[ROWS], logprobs[ROWS], target[ROWS];
-    int32_t tokens[ROWS], live = ROWS - 5;
-    const float decay = 0.9f;
-    const int32_t reset = 3;
-    uint64_t random = 15;
-    gumbel_error error = {"", ""};
-    for (int b = 0; b < ROWS; b++) {
-        mu[b] = 0.01f * (float)random_below(&random, 1000);
-        top_p[b] = 0.001f * (float)(1 + random_below(&random, 999));
-        logprobs[b] = -0.01f * (float)random_below(&random, 1500);
-        target[b] = 0.1f * (float)random_below(&random, 80);
-        tokens[b] = (int32_t)random_below(&random, 9) - 1;
-    }
-    float *mu_on_gpu = gpu_copy(mu, sizeof mu), *top_p_on_gpu = gpu_copy(top_p, sizeof top_p);
-    gumbel_rule_updates host = {.struct_size = sizeof host,
-                                .batch = ROWS,
-                                .tokens = tokens,
-                                .logprobs = logprobs,
-                                .live_rows = &live,
-                                .surprise = mu,
-                                .surprise_target = {target, 1},
-                                .top_p = top_p,
-                                .top_p_decay = {&decay, GUMBEL_SAME},
-                                .top_p_reset = {&reset, GUMBEL_SAME}};
-    gumbel_rule_updates device = host;
-    device.tokens = gpu_copy(tokens, sizeof tokens);
-    device.logprobs = gpu_copy(logprobs, sizeof logprobs);
-    device.live_rows = gpu_copy(&live, sizeof live);
-    device.surprise = mu_on_gpu;
-    device.surprise_target.data = gpu_copy(target, sizeof target);
-    device.top_p = top_p_on_gpu;
-    device.top_p_decay.data = gpu_copy(&decay, sizeof decay);
-    device.top_p_reset.data = gpu_copy(&reset, sizeof reset);
-    CHECK(gumbel_update_rules(cpu, NULL, &host, &error) == GUMBEL_OK, "%s", error.message);
-    CHECK(gumbel_update_rules(gpu, NULL, &device, &error) == GUMBEL_OK, "%s", error.message);
-    GPU(cuCtxSynchronize);
-    gpu_fetch(found_mu, mu_on_gpu, sizeof mu);
-    gpu_fetch(found_top_p, top_p_on_gpu, sizeof top_p);
-    CHECK(memcmp(mu, found_mu, sizeof mu) == 0, "surprise differs");
-    CHECK(memcmp(top_p, found_top_p, sizeof top_p) == 0, "top_p differs");
-    const void *all[] = {device.tokens,
-                         device.logprobs,
-                         device.live_rows,
-                         mu_on_gpu,
-                         top_p_on_gpu,
-                         device.surprise_target.data,
-                         device.top_p_decay.data,
-                         device.top_p_reset.data};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        gpu_free((void *)(uintptr_t)all[i]);
+    float *rows = request_allocate(req, (size_t)batch, sizeof *rows);
+    for (int64_t b = 0; b < batch; b++)
+        rows[b] = choices[b % CHOICES];
+    return (gumbel_row_f32){rows, 1};
+}
+
+static gumbel_row_i32 rows_of_i32(request *req, const int32_t choices[CHOICES], int64_t batch)
+{
+    int32_t *rows = request_allocate(req, (size_t)batch, sizeof *rows);
+    for (int64_t b = 0; b < batch; b++)
+        rows[b] = choices[b / CHOICES % CHOICES];
+    return (gumbel_row_i32){rows, 1};
+}
+
+/* Rows of one kind by a rule alone, or behind TOP_K; rows have all combinations of the
+ * values of top_k or min_keep and of the rule. */
+static void compare_hostile(const request_plan *plan, uint8_t rule, int behind_top_k)
+{
+    const uint8_t alone[GUMBEL_PROGRAM_LENGTH] = {
+        rule, rule == GUMBEL_PROGRAM_TEMPERATURE ? 0 : GUMBEL_PROGRAM_TEMPERATURE};
+    const uint8_t behind[GUMBEL_PROGRAM_LENGTH] = {GUMBEL_PROGRAM_TOP_K, alone[0], alone[1]};
+    request *req = request_make(plan, cpu);
+    gumbel_programs *q = &req->programs;
+    const int failed = checks_failed(), kind = plan->kind - 1;
+#define ROWS_OF(type, name) rows_of_##type(req, values.name, plan->batch)
+    *q = (gumbel_programs){.struct_size = sizeof *q,
+                           .rules = behind_top_k ? behind : alone,
+                           .count = 1,
+                           .typical_p = ROWS_OF(f32, typical_p),
+                           .top_n_sigma = ROWS_OF(f32, sigma),
+                           .epsilon = ROWS_OF(f32, epsilon),
+                           .eta = ROWS_OF(f32, eta),
+                           .top_a = ROWS_OF(f32, top_a),
+                           .surprise = ROWS_OF(f32, surprise),
+                           .xtc_probability = ROWS_OF(f32, xtc_p),
+                           .xtc_threshold = ROWS_OF(f32, xtc_t),
+                           .smoothing_factor = ROWS_OF(f32, factor),
+                           .smoothing_curve = ROWS_OF(f32, curve)};
+    req->truncation = (gumbel_truncation){.struct_size = sizeof req->truncation,
+                                          .ties = plan->ties,
+                                          .min_p = ROWS_OF(f32, min_p),
+                                          .top_k = ROWS_OF(i32, top_k),
+                                          .top_p = ROWS_OF(f32, top_p),
+                                          .programs = q};
+    if (rule == GUMBEL_PROGRAM_TEMPERATURE)
+        q->temperature_range = ROWS_OF(f32, range);
+    if (plan->ties)
+        q->min_keep = ROWS_OF(i32, min_keep);
+#undef ROWS_OF
+    compare_requests(req, 0);
+    CHECK(checks_failed() == failed, "rule %d%s, rows of kind %d", rule,
+          behind_top_k ? " behind top_k" : "", kind);
+}
+
+/* Each rule on rows of each kind: equal values (sigma 0), a lone one (entropy 0), tails of -inf,
+ * empty rows, NaN and +inf; by clusters and from lists of the largest tokens. */
+static void programs_hostile(void)
+{
+    static const int64_t vocabs[] = {300, 20001};
+    for (int rule = 1; rule <= RULES; rule++)
+        for (int kind = 0; kind < ROW_ALL_KINDS; kind++)
+            for (int i = 0; i < 8; i++) {
+                const int behind_top_k = i & 1 && rule != GUMBEL_PROGRAM_TOP_K;
+                const request_plan plan = {.batch = i & 2 ? 18 : 9,
+                                           .vocab = vocabs[i / 4],
+                                           .num_top = 5,
+                                           .truncation = 1,
+                                           .usual = 1,
+                                           .ties = (gumbel_ties)(kind + rule + i / 2) % 2,
+                                           .kind = 1 + kind,
+                                           .seed = 700 + (uint64_t)(kind + 100 * rule)};
+                compare_hostile(&plan, (uint8_t)rule, behind_top_k);
+            }
 }
 
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
-        {"programs_plans", programs_plans},
-        {"programs_from_hidden", programs_from_hidden},
-        {"programs_large", programs_large},
-        {"programs_from_blocks", programs_from_blocks},
-        {"programs_graph", programs_graph},
-        {"programs_updates", programs_updates},
-        {"programs_few", programs_few},
-        {NULL, NULL},
+        {"programs_plans", programs_plans}, {"programs_from_hidden", programs_from_hidden},
+        {"programs_large", programs_large}, {"programs_from_blocks", programs_from_blocks},
+        {"programs_graph", programs_graph}, {"programs_hostile", programs_hostile},
+        {"programs_few", programs_few},     {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);
 }

@@ -13,7 +13,7 @@
 
 extern "C" {
 #include "core/row_program.h"
-#include "random_programs.h"
+#include "prefixed_programs.h"
 }
 
 namespace
@@ -31,7 +31,7 @@ constexpr int kSliceTokens = 100;
 
 struct test_problem {
     request *req;
-    random_programs programs;
+    prefixed_programs programs;
     int32_t live_rows;
     std::vector<int32_t> given;
     uint64_t random;
@@ -93,7 +93,7 @@ void make_test(test_problem *test, int index, gumbel_device *cpu)
     request_plan plan = plan_of(&test->random, usual);
     plan.dtype = tied ? GUMBEL_FLOAT32 : plan.dtype;
     test->req = request_make(&plan, cpu);
-    random_programs_set(&test->programs, test->req, &test->random);
+    prefixed_programs_set(&test->programs, test->req, &test->random);
     for (int32_t &k : test->programs.top_k)
         k = usual ? 1 + k % 60 : k;
     if (one_in(&test->random, 2))

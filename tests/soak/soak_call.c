@@ -225,6 +225,7 @@ static void queue_end(const soak_call *call, const gumbel_output *out, CUstream 
 static void queue_step(const soak_call *call, int slot, CUstream stream)
 {
     gumbel_output out = output_at(call, slot);
+    soak_rules_queue_lists(call, stream);
     if (call->noise)
         queue_noise(call, stream);
     if (call->plan.nodes) {
@@ -232,6 +233,7 @@ static void queue_step(const soak_call *call, int slot, CUstream stream)
         return;
     }
     queue_draw(call, &out, stream);
+    soak_rules_queue_updates(call, &out, stream);
     queue_end(call, &out, stream);
 }
 
@@ -263,6 +265,7 @@ void soak_call_reset(soak_call *call)
                 rows * ((tokens + 31) / 32) * sizeof(uint32_t));
         gpu_put(r->history.counts, host->history.counts, rows * tokens * sizeof(uint16_t));
     }
+    soak_rules_reset(call);
     gpu_poison(call->outputs, soak_output_bytes(call));
     if (call->ring)
         gpu_poison(call->ring, soak_ring_bytes(call));
@@ -322,6 +325,7 @@ soak_call *soak_call_make(const soak_plan *plan, uint64_t seed)
         position[b] &= INT32_MAX; /* the ring's entries are then used in order */
     call->on_gpu = gpu_request_make(call->req);
     take_data(call, &seed);
+    soak_rules_make(call);
     place_arrays(call);
     allocate_outputs(call);
     gumbel_output out = output_at(call, 0);
@@ -344,6 +348,7 @@ void soak_call_free(soak_call *call)
     else
         GPU(cuStreamDestroy, call->graph.stream);
     soak_drafts_free(call);
+    soak_rules_free(call);
     gpu_free(call->workspace);
     gpu_free(call->noise);
     gpu_free(call->ring);

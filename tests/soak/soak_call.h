@@ -7,6 +7,7 @@
 
 #include "cuda_requests.h"
 #include "soak_plan.h"
+#include "step_rules.h"
 
 #include <gumbel/drafts.h>
 
@@ -34,9 +35,11 @@ typedef struct soak_call {
     int64_t ring_length; /* 0: none */
     float *noise;
     gumbel_draft draft; /* if drafts are verified; the call owns its arrays */
+    step_rules *rules;  /* if plan.rules; otherwise NULL, as is wanted_rules */
     void *workspace;
     size_t workspace_bytes;
     uint32_t *wanted_outputs, *wanted_ring; /* in host memory */
+    char *wanted_rules;                     /* in host memory: the arrays of the rules */
     gpu_graph graph;                        /* only the stream is set if nothing is captured */
 } soak_call;
 
@@ -70,6 +73,21 @@ void soak_drafts_free(soak_call *call);
 size_t soak_drafts_workspace(const soak_call *call, const gumbel_output *rows);
 void soak_drafts_queue(const soak_call *call, int slot, const gumbel_output *rows, CUstream stream);
 int64_t soak_drafts_requests(const soak_plan *plan);
+
+/* For calls with rules (step_rules.h); otherwise they do nothing. soak_rules_expect() keeps the
+ * lists, rings and parameters after the last step alone; soak_rules_check() CHECKs that they have
+ * these bits. soak_rules_host() makes the rules of a copy of the request in host memory, starts
+ * them and makes their lists; soak_rules_compare() updates them after a draw, CHECKs that the GPU's
+ * have the same bits, and frees them. */
+void soak_rules_make(soak_call *call);
+void soak_rules_free(soak_call *call);
+void soak_rules_reset(const soak_call *call);
+void soak_rules_queue_lists(const soak_call *call, CUstream stream);
+void soak_rules_queue_updates(const soak_call *call, const gumbel_output *out, CUstream stream);
+void soak_rules_expect(soak_call *call);
+int soak_rules_check(const soak_call *call, const char *beside);
+step_rules *soak_rules_host(const soak_call *call, request *host);
+void soak_rules_compare(const soak_call *call, step_rules *host, const gumbel_output *out);
 
 /* Output i of a step; NULL if the call does not request it. */
 void *soak_place_of(const soak_call *call, int slot, int i);

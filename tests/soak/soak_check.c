@@ -45,6 +45,7 @@ void soak_call_expect(soak_call *call)
         gpu_fetch(call->wanted_ring, call->ring, soak_ring_bytes(call));
         in_range(call, call->wanted_ring, length * draws, 1);
     }
+    soak_rules_expect(call);
     for (int slot = 0; slot < call->slots; slot++)
         in_range(call, call->wanted_outputs + (size_t)slot * call->words, draws, 0);
 }
@@ -108,9 +109,11 @@ void soak_call_compare_cpu(soak_call *call)
     void *owned[] = {copy_tensor_to_host(&host.head.weight), copy_tensor_to_host(&host.head.hidden),
                      copy_tensor_to_host(&host.head.bias),
                      copy_tensor_to_host(&host.logits.logits)};
+    step_rules *rules = soak_rules_host(call, &host);
     gumbel_status status = (fused ? request_draw_fused : request_draw)(cpu, &host, theirs);
     if (CHECK(status == GUMBEL_OK, "%s", call->text))
         compare_request(theirs, ours, call->text);
+    soak_rules_compare(call, rules, &ours->output);
     for (int i = 0; i < 4; i++)
         free(owned[i]);
     outcome_free(theirs);
@@ -173,7 +176,8 @@ int soak_call_check(soak_call *call, const char *beside)
     gpu_fetch(found, call->outputs, soak_output_bytes(call));
     gpu_fetch(ring, call->ring, soak_ring_bytes(call));
     draws_compared += (int64_t)call->places[0].count * call->plan.steps;
-    int same = same_outputs(call, found, beside) && same_ring(call, ring, beside);
+    int same = same_outputs(call, found, beside) && same_ring(call, ring, beside) &&
+               soak_rules_check(call, beside);
     free(found);
     return same;
 }

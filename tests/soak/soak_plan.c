@@ -147,6 +147,29 @@ static void plan_screened_draw(soak_plan *plan, int64_t multiprocessors, uint64_
     plan->outputs = (int)random_below(random, one_in(6, random) ? 8 : 4);
 }
 
+/* Draws by programs of all rules, in a random order. */
+static void plan_program_draw(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
+{
+    static const int32_t top_counts[] = {0, 0, 0, 1, 20}, samples[] = {1, 1, 1, 2, 4};
+    request_plan *req = &plan->req;
+    choose_dtypes(plan, random);
+    req->batch = choose_batch(1, 300, random);
+    req->vocab = choose_vocab(multiprocessors, random);
+    req->hidden_size = one_in(2, random) ? choose_size(1, 128, random) * 8 : 0;
+    req->truncation = 1;
+    req->programs = 1 + (int)random_below(random, GUMBEL_PROGRAMS_MAX);
+    req->usual = random_below(random, 3) > 0;
+    req->cuts = (int)random_below(random, 8);
+    req->ties = (gumbel_ties)random_below(random, 2);
+    req->samples = CHOOSE(samples, random);
+    req->num_top = CHOOSE(top_counts, random);
+    req->soft_cap = one_in(8, random) ? 30.0f : 0.0f;
+    req->transforms = one_in(4, random);
+    req->history = one_in(2, random);
+    plan->faulty = one_in(5, random);
+    plan->outputs = one_in(2, random) ? (int)random_below(random, 64) : SOAK_SCORES | SOAK_MASS;
+}
+
 static void plan_any_call(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
 {
     static const int64_t first_tokens[] = {0, 0, 0, 0, 64, 36, 37, 100004};
@@ -203,6 +226,8 @@ static double estimate_step_ns(const soak_plan *plan)
     ns += tokens * size * rows / (fast ? 1e5 : 1e3);
     ns += rows * tokens * (0.01 * req->samples + 0.01);
     ns += plan->prepare_noise ? rows * tokens * 0.01 * req->samples : 0;
+    ns += req->programs ? rows * tokens * 0.15 : 0;
+    ns += plan->rules ? 1e5 : 0;
     return ns + (req->transforms || req->logprobs_of ? 3 * tokens : 0);
 }
 
@@ -238,12 +263,23 @@ static void limit_cost(soak_plan *plan)
         req->vocab_size = 0;
 }
 
+/* Verifies drafts, which few calls can do. */
+static void choose_drafts(soak_plan *plan, uint64_t *random)
+{
+    request_plan *req = &plan->req;
+    if (req->samples > 1 || req->first_token > 0 || req->vocab_size || plan->prepare_noise ||
+        req->batch == 1 || plan->rules || !one_in(6, random))
+        return;
+    plan->nodes = 2 + (int)random_below(random, req->batch < 9 ? req->batch - 1 : 8);
+    plan->trees = one_in(3, random);
+}
+
 /* Removes combinations that no call supports. */
 static void remove_unsupported(soak_plan *plan, uint64_t *random)
 {
     request_plan *req = &plan->req;
     plan->exact = one_in(2, random);
-    plan->counts = req->history && plan->advances;
+    plan->counts = req->history && plan->advances && !plan->rules; /* rings count otherwise */
     req->cuts = req->truncation && req->usual ? req->cuts : 0;
     if (!req->num_top)
         plan->outputs &= ~SOAK_LOGITS;
@@ -251,30 +287,31 @@ static void remove_unsupported(soak_plan *plan, uint64_t *random)
         req->logprobs_of = GUMBEL_PROCESSED;
     if (req->hidden_size == 0)
         plan->hidden_gap = 0;
-    /* GPUs draw the programs that equal an order. */
-    req->by_program =
-        req->truncation && !req->num_top && !(plan->outputs & SOAK_RANKS) && one_in(4, random);
-    if (req->samples == 1 && req->first_token == 0 && !req->vocab_size && !plan->prepare_noise &&
-        req->batch > 1 && one_in(6, random)) {
-        plan->nodes = 2 + (int)random_below(random, req->batch < 9 ? req->batch - 1 : 8);
-        plan->trees = one_in(3, random);
-    }
+    /* Every GPU draws the programs that equal an order. */
+    req->by_program = req->truncation && !req->programs && !req->num_top &&
+                      !(plan->outputs & SOAK_RANKS) && one_in(4, random);
+    choose_drafts(plan, random);
 }
 
-void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
+void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, int clusters, uint64_t *random)
 {
     uint32_t kind = random_below(random, 100);
     *plan = (soak_plan){.req.seed = random_bits(random) >> 20, .req.samples = 1};
     plan->weight = plan->hidden = GUMBEL_BFLOAT16;
     choose_steps(plan, random);
-    if (kind < 40)
+    if (kind < 33)
         plan_bounded_product(plan, multiprocessors, random);
-    else if (kind < 50)
+    else if (kind < 43)
         plan_screened_draw(plan, multiprocessors, random);
-    else if (kind < 62)
+    else if (kind < 53)
         plan_pivoted_draw(plan, multiprocessors, random);
+    else if (kind < 73)
+        plan_program_draw(plan, multiprocessors, random);
     else
         plan_any_call(plan, multiprocessors, random);
+    if (!clusters)
+        plan->req.programs = 0;
+    plan->rules = !plan->screened && one_in(plan->req.programs ? 2 : 10, random);
     limit_cost(plan);
     remove_unsupported(plan, random);
 }
@@ -293,16 +330,16 @@ int soak_plan_suits_cpu(const soak_plan *plan)
 void soak_plan_describe(const soak_plan *plan, char *text, size_t bytes)
 {
     const request_plan *req = &plan->req;
-    snprintf(
-        text, bytes,
-        "%s W %s h %s bias %s gaps %d %d outputs %#x cuts %d nodes %d%s%s%s%s%s%s%s%s%s%s, %d %s: "
-        "%s",
-        req->hidden_size ? "fused" : "logits", dtype_name(plan->weight), dtype_name(plan->hidden),
-        dtype_name(plan->bias), (int)plan->gap, (int)plan->hidden_gap, (unsigned)plan->outputs,
-        req->cuts, plan->nodes, plan->trees ? " trees" : "", req->usual ? " usual" : "",
-        plan->exact ? " exact" : "", plan->ragged ? " ragged" : "", plan->faulty ? " faulty" : "",
-        plan->screened ? " screened" : "", plan->nibbles ? " nibbles" : "",
-        plan->prepare_noise ? " prepared noise" : "", plan->advances ? " advances" : "",
-        plan->counts ? " counts" : "", plan->steps, plan->in_graph ? "replays" : "calls",
-        request_describe(req));
+    snprintf(text, bytes,
+             "%s W %s h %s bias %s gaps %d %d outputs %#x cuts %d nodes %d%s%s%s%s%s%s%s%s%s%s%s, "
+             "%d %s: %s",
+             req->hidden_size ? "fused" : "logits", dtype_name(plan->weight),
+             dtype_name(plan->hidden), dtype_name(plan->bias), (int)plan->gap,
+             (int)plan->hidden_gap, (unsigned)plan->outputs, req->cuts, plan->nodes,
+             plan->trees ? " trees" : "", plan->rules ? " rules" : "", req->usual ? " usual" : "",
+             plan->exact ? " exact" : "", plan->ragged ? " ragged" : "",
+             plan->faulty ? " faulty" : "", plan->screened ? " screened" : "",
+             plan->nibbles ? " nibbles" : "", plan->prepare_noise ? " prepared noise" : "",
+             plan->advances ? " advances" : "", plan->counts ? " counts" : "", plan->steps,
+             plan->in_graph ? "replays" : "calls", request_describe(req));
 }

@@ -65,7 +65,7 @@ static void make_calls(soak_round *round)
     for (int i = 0; i < round->count; i++) {
         soak_plan plan;
         char text[640];
-        soak_plan_at_random(&plan, hogs_most(), random);
+        soak_plan_at_random(&plan, hogs_most(), gpu_has_clusters(), random);
         soak_plan_describe(&plan, text, sizeof text);
         watch_add("stream %d: %s", i, text);
         round->calls[i] = soak_call_make(&plan, random_bits(random));
@@ -139,7 +139,10 @@ static void draw_alone(soak_round *round, soak_tally *tally)
         soak_call *call = round->calls[i];
         soak_call_expect(call);
         tally->screened += soak_call_is_screened(call);
-        if (random_below(&round->random, 4) == 0 && soak_plan_suits_cpu(&call->plan)) {
+        tally->programs += call->plan.req.programs > 0;
+        tally->rules += call->plan.rules;
+        const uint32_t one_in = call->plan.rules ? 2 : 4;
+        if (random_below(&round->random, one_in) == 0 && soak_plan_suits_cpu(&call->plan)) {
             soak_call_compare_cpu(call);
             tally->compared++;
         }

@@ -10,7 +10,7 @@
 
 /* Counts of work done so far. */
 typedef struct soak_tally {
-    int64_t rounds, calls, steps, hogged, compared, screened;
+    int64_t rounds, calls, steps, hogged, compared, screened, programs, rules;
 } soak_tally;
 
 /* Runs the round that the seed and its number determine. Pool, hogs and watchdog must be open. If a

@@ -61,10 +61,10 @@ static void run_rounds(uint64_t seed, double seconds, soak_tally *tally)
     } while (failed < FAILURES_MAX && watch_seconds() - begin < seconds);
     double took = watch_seconds() - begin;
     printf("%" PRId64 " rounds, %" PRId64 " beside a hog; %" PRId64 " calls, %" PRId64
-           " compared with the CPU, %" PRId64 " by screens; %" PRId64
-           " steps; %.1f rounds a second\n",
+           " compared with the CPU, %" PRId64 " by screens, %" PRId64 " by programs, %" PRId64
+           " with lists; %" PRId64 " steps; %.1f rounds a second\n",
            tally->rounds, tally->hogged, tally->calls, tally->compared, tally->screened,
-           tally->steps, (double)tally->rounds / took);
+           tally->programs, tally->rules, tally->steps, (double)tally->rounds / took);
     CHECK(failed == 0, "GUMBEL_SOAK_SEED=%#" PRIx64 ": %d rounds failed", seed, failed);
 }
 

@@ -141,6 +141,13 @@ int cuda_run_tests(int argc, char **argv, const cuda_test *tests)
     return ran == 0 ? SKIPPED : failed > 0;
 }
 
+int gpu_has_clusters(void)
+{
+    int major;
+    GPU(cuDeviceGetAttribute, &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0);
+    return major >= 9;
+}
+
 /* ---------------------------------------------------------------------------------- memory ---- */
 
 void *gpu_make(size_t bytes)

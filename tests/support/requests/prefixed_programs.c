@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "random_programs.h"
+#include "prefixed_programs.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -57,7 +57,7 @@ static void make_rules(uint8_t *rules, int dynamic, uint64_t *random)
         rules[count] = GUMBEL_PROGRAM_TEMPERATURE;
 }
 
-static void describe_rules(random_programs *p, int64_t batch)
+static void describe_rules(prefixed_programs *p, int64_t batch)
 {
     size_t length = (size_t)snprintf(p->text, sizeof p->text, "rules");
     for (int64_t b = 0; b < batch && b < 4; b++)
@@ -67,17 +67,17 @@ static void describe_rules(random_programs *p, int64_t batch)
 }
 
 /* A row parameter whose values are among the choices. */
-static gumbel_row_f32 choose_values(random_programs *p, int *used, const float *choices,
+static gumbel_row_f32 choose_values(prefixed_programs *p, int *used, const float *choices,
                                     uint64_t *random)
 {
     float *values = p->values[(*used)++];
-    for (int b = 0; b < RANDOM_PROGRAM_ROWS; b++)
+    for (int b = 0; b < PREFIXED_PROGRAM_ROWS; b++)
         values[b] = choices[random_below(random, CHOICES)];
     return (gumbel_row_f32){values, 1};
 }
 
 /* Sets the parameters of the rules. */
-static void set_parameters(random_programs *p, request *req, int dynamic, uint64_t *random)
+static void set_parameters(prefixed_programs *p, request *req, int dynamic, uint64_t *random)
 {
     gumbel_programs *q = &p->all;
     gumbel_truncation *t = &req->truncation;
@@ -102,22 +102,22 @@ static void set_parameters(random_programs *p, request *req, int dynamic, uint64
     t->top_k = (gumbel_row_i32){p->top_k, 1};
 }
 
-void random_programs_set(random_programs *p, request *req, uint64_t *random)
+void prefixed_programs_set(prefixed_programs *p, request *req, uint64_t *random)
 {
     const gumbel_truncation *t = &req->truncation;
     const int dynamic = one_of(random, 3);
     const int64_t batch = req->plan.batch;
     p->all = (gumbel_programs){.struct_size = sizeof p->all,
                                .rules = p->rules[0],
-                               .count = RANDOM_PROGRAMS,
+                               .count = PREFIXED_PROGRAMS,
                                .program = {p->of_row, 1},
                                .min_keep = {p->min_keep, 1}};
     req->truncation =
         (gumbel_truncation){.struct_size = sizeof *t, .ties = t->ties, .programs = &p->all};
-    for (int i = 0; i < RANDOM_PROGRAMS; i++)
+    for (int i = 0; i < PREFIXED_PROGRAMS; i++)
         make_rules(p->rules[i], dynamic, random);
-    for (int b = 0; b < RANDOM_PROGRAM_ROWS; b++) {
-        p->of_row[b] = (int32_t)random_below(random, RANDOM_PROGRAMS);
+    for (int b = 0; b < PREFIXED_PROGRAM_ROWS; b++) {
+        p->of_row[b] = (int32_t)random_below(random, PREFIXED_PROGRAMS);
         p->min_keep[b] = one_of(random, 2) ? 1 : 1 + (int32_t)random_below(random, 40);
         const uint32_t most = one_of(random, 2) ? 900 : 60;
         p->top_k[b] = one_of(random, 6) ? 0 : 1 + (int32_t)random_below(random, most);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random programs of a request: rules in any valid order, with parameters of every row.
+ * Random programs of a plan: rules in any valid order, with parameters of each row, of all rows or
+ * none, usual or extreme. prefixed_programs.h makes those for kernels that begin with the largest
+ * tokens.
  */
 #include "requests.h"
 
