@@ -11,9 +11,9 @@ import numpy as np
 from .. import _abi
 from .._inputs.arguments import read_row_integers
 from .._inputs.arrays import NumpyArrays, address_of, arrays_of, layout_of
-from .._inputs.common import Request
 from .._inputs.history import History
 from .._inputs.numbers import get_length
+from .._inputs.request import Request
 from .._inputs.row_state import check_call_slots
 from .._inputs.tensors import is_tensor
 

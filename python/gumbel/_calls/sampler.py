@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from .. import _abi
 from .._inputs.arrays import Array, TorchArrays, arrays_of, import_array, layout_of
-from .._inputs.common import Common, Request, RowIntegers, takes_common
+from .._inputs.common import takes_common
 from .._inputs.fresh_seeds import fresh_seed
 from .._inputs.numbers import format_value, get_length, read_integer
+from .._inputs.parameters import Common, RowIntegers
+from .._inputs.request import Request
 from .._inputs.row_state import (
     check_call_slots,
     check_writable,
