@@ -51,6 +51,7 @@ ROW_PARAMETERS = (
     "given",
     "slots",
     "live_rows",
+    "list_status",
 )
 
 

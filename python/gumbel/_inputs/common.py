@@ -18,6 +18,7 @@ from .numbers import read_choice, read_flag, read_integer
 from .parameters import Bias, Common, Orders, RowFloats, RowIntegers, Tokens
 from .programs import list_program_parameters
 from .request import Request
+from .row_lists import RowLists
 from .transforms import set_transforms
 from .truncation import set_truncation
 
@@ -41,6 +42,9 @@ def read_common(
     allowed: Optional[Tokens] = None,
     banned: Optional[Tokens] = None,
     logit_bias: Optional[Bias] = None,
+    late_bias: Optional[Bias] = None,
+    lists: Optional[RowLists] = None,
+    list_status: Optional[Any] = None,
     prompt_tokens: Optional[Tokens] = None,
     output_tokens: Optional[Tokens] = None,
     history: Optional[History] = None,
@@ -84,13 +88,14 @@ def read_common(
         request.set_row_parameter(sampling, "seed", "seed", seed, 0, np.uint64)
     request.set_row_parameter(sampling, "position", "position", position, 0, np.uint64)
     request.set_row_parameter(sampling, "first_sample", "first_sample", first_sample, 0, np.uint32)
-    edits = {"allowed": allowed, "banned": banned, "bias": logit_bias}
+    edits = {"allowed": allowed, "banned": banned, "bias": logit_bias, "late_bias": late_bias}
     counted = {"prompt_tokens": prompt_tokens, "output_tokens": output_tokens}
     penalties = (repetition_penalty, frequency_penalty, presence_penalty)
+    row_lists = (lists, list_status)
     if mask is not None:
         rows = request.places if masked is None else masked
         mask = _abi.Rows(*read_bitmask("mask", mask, rows, vocab))
-    set_transforms(request, mask, edits, counted, history, penalties)
+    set_transforms(request, mask, edits, row_lists, counted, history, penalties)
     set_truncation(request, min_p, top_k, top_p, order, ties, programs)
     read_choice("logprobs", logprobs, DISTRIBUTIONS)
     request.logprobs = logprobs

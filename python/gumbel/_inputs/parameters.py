@@ -9,11 +9,16 @@ from typing import Any, Optional, TypedDict, Union
 from numpy.typing import NDArray
 
 from .history import History
+from .row_lists import RowLists
 
 RowFloats = Union[float, Sequence[float], NDArray[Any], Any]
 RowIntegers = Union[int, Sequence[int], NDArray[Any], Any]
 Tokens = Union[Iterable[int], Sequence[Iterable[int]], NDArray[Any], Any]
 Orders = Union[str, Sequence[str], Sequence[Union[str, Sequence[str]]]]
+TokenSequences = Union[
+    Sequence[Union[Sequence[int], NDArray[Any]]],
+    Sequence[Sequence[Union[Sequence[int], NDArray[Any]]]],
+]
 Bias = Union[Mapping[int, float], Sequence[Mapping[int, float]]]
 
 
@@ -69,8 +74,14 @@ class Common(TypedDict, total=False):
     allowed      the only token ids that may be drawn, as lists like `banned`. An empty list allows
                  all tokens.
     banned       token ids that are never drawn: one list for all rows, or one list for each row. An
-                 id outside the vocabulary is an error, also in `allowed` and `logit_bias`.
+                 id outside the vocabulary is an error, also in `allowed`, `logit_bias` and
+                 `late_bias`.
     logit_bias   {id: value} to add to the logits, one for all rows or one for each; -inf bans.
+    late_bias    {id: value} as `logit_bias`, added after the penalties.
+    lists        RowLists of a gumbel.Recent, in place of `list_status`, and of `banned` and
+                 `late_bias` as far as its rules make such lists.
+    list_status  int32 [B], with `banned` or `late_bias`: rows with the value 8 are not drawn and
+                 have this status.
     prompt_tokens, output_tokens
                  the tokens that penalties count: one list of ids for each row. Ids outside the
                  vocabulary are not counted.
@@ -139,6 +150,9 @@ class Common(TypedDict, total=False):
     allowed: Optional[Tokens]
     banned: Optional[Tokens]
     logit_bias: Optional[Bias]
+    late_bias: Optional[Bias]
+    lists: Optional[RowLists]
+    list_status: Optional[Any]
     prompt_tokens: Optional[Tokens]
     output_tokens: Optional[Tokens]
     history: Optional[History]

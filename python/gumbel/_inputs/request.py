@@ -17,7 +17,7 @@ from .numbers import is_off
 # Types that read_one_number() accepts for a dtype of row parameters.
 _NUMBERS_FOR = {np.float32: (int, float), np.int32: (int,), np.uint32: (int,), np.uint64: (int,)}
 # Lists whose ids must be in the vocabulary; lists that are only counted may hold other ids.
-_VOCABULARY_LISTS = ("allowed", "banned", "logit_bias", "xtc_keep")
+_VOCABULARY_LISTS = ("allowed", "banned", "logit_bias", "late_bias", "xtc_keep")
 
 
 @dataclass
