@@ -43,7 +43,7 @@ class Recent:
     Calls of a Sampler append the tokens that they draw with `lists` or with the `history`. On CUDA
     all calls are queued on the current stream; append() of int32 tensors copies nothing. Two calls
     must not change one object at the same time. Raises TypeError or ValueError naming the argument.
-    Unstable: this class may change in a minor release.
+    Unstable: may change in a minor release; see docs/compatibility.md.
     """
 
     tokens: NDArray[np.int32]  #: [num_slots, capacity]: token i of a slot is at i % capacity

@@ -103,7 +103,7 @@ class RowLists:
     A call with `lists` bans the ids of `banned`, and adds `late_values` to the logits of `late_ids`
     after the penalties. Ids are distinct and ascending; unused places have the id 2**31 - 1. Calls
     read these arrays in place: prepared calls and captured graphs draw by the lists of the latest
-    update(). Unstable: this class may change in a minor release.
+    update(). Unstable: may change in a minor release; see docs/compatibility.md.
     """
 
     banned: Optional[NDArray[np.int32]]  #: [B, capacity]; None if the rules are DRY alone
