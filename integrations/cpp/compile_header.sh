@@ -25,7 +25,7 @@ template class gumbel::basic_device<gumbel::as_exceptions>;"
     "$1" "${flags[@]}" -fno-exceptions -x c++ - <<<"$all"
     for exceptions in -fexceptions -fno-exceptions; do
         [ $standard$exceptions = 17-fno-exceptions ] || [ "${GUMBEL_NIGHTLY-}" ] || continue
-        for test in draws steps refusals; do
+        for test in draws steps recent refusals; do
             "$1" "${flags[@]}" $exceptions integrations/cpp/test_cpp_$test.cpp
         done
     done

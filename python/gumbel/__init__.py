@@ -23,6 +23,7 @@ from ._calls.noise import noise, philox4x32
 from ._calls.outputs import RowStatus, SampleOutput, VerifyOutput
 from ._calls.prepared import PreparedCall, prepare_sample, prepare_sample_logits
 from ._calls.proposals import Proposal, draft_domain, proposal, proposal_logits
+from ._calls.rule_updates import RuleUpdates
 from ._calls.sample_calls import (
     explain,
     process_logits,
@@ -41,6 +42,8 @@ from ._explain.explanation import DrawExplanation
 from ._explain.steps import explain_draw
 from ._import_name import warn_of_other_package as _warn_of_other_package
 from ._inputs.history import History
+from ._inputs.recent import Recent
+from ._inputs.row_lists import RowLists
 
 _warn_of_other_package()
 
@@ -53,7 +56,10 @@ __all__ = [
     "Info",
     "PreparedCall",
     "Proposal",
+    "Recent",
+    "RowLists",
     "RowStatus",
+    "RuleUpdates",
     "SampleOutput",
     "Sampler",
     "Screen",

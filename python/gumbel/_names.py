@@ -29,10 +29,14 @@ _DRAFT_PARAMETERS = {
 }
 # Prefixes of fields: the structs that contain them.
 _STRUCTS = re.compile(
-    r"(verified\.rows\.|(head|logits|sampling|output|options|step|verified)\.)?"
+    r"(verified\.rows\.|(head|logits|sampling|output|options|step|verified|recent|rules|lists"
+    r"|updates)\.)?"
     r"((transforms|truncation|programs)\.)?"
 )
-_FIELD = re.compile(r"\b(draft|head|logits|sampling|output|options|step|verified)(\.[a-z_]+)+")
+_FIELD = re.compile(
+    r"\b(draft|head|logits|sampling|output|options|step|verified|recent|rules|lists|updates)"
+    r"(\.[a-z_]+)+"
+)
 _ROW_SLOT = re.compile(r"\bof_row\[")
 _OTHER_NAMES = re.compile(r"\b(soft_cap|num_top)\b")
 

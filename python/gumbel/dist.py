@@ -27,10 +27,12 @@ from ._dist.exchanges import AllGather, TorchExchange, broadcast_seed
 from ._dist.shards import HeadShard, LogitsShard, Shard
 from ._dist.transports import destroy_transport, read_device_name, read_peer_memory, make_transport
 from ._inputs.arrays import Array, import_array
-from ._inputs.common import Common, Request, Tokens, takes_common
+from ._inputs.common import takes_common
 from ._inputs.fresh_seeds import derive_row_seed
 from ._inputs.numbers import read_integer, read_number
+from ._inputs.parameters import Common, Tokens
 from ._inputs.programs import PARAMETERS as PROGRAM_PARAMETERS
+from ._inputs.request import Request
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

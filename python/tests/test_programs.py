@@ -8,7 +8,7 @@ import numpy as np
 import oracle
 import pytest
 from gumbel import _abi
-from gumbel._inputs import common
+from gumbel._inputs import common, programs
 from gumbel._inputs.arrays import NumpyArrays
 
 B, V = 4, 203
@@ -247,7 +247,7 @@ PARTNERS = {
 
 
 def test_every_parameter_is_read_in_place():
-    assert set(ARRAYS) == {*common.ROW_PARAMETERS, "program"}
+    assert set(ARRAYS) == {*programs.ROW_PARAMETERS, "program"}
 
 
 @pytest.mark.parametrize("name", ARRAYS)
@@ -287,7 +287,7 @@ def truncation_of(**request):
     return sampling.truncation[0] if sampling.truncation else None
 
 
-@pytest.mark.parametrize("order", list(common.read_orders.__globals__["ORDERS"]))
+@pytest.mark.parametrize("order", list(programs.ORDERS))
 def test_named_orders_of_three_rules_are_no_programs(order):
     found = truncation_of(top_k=5, min_p=0.1, order=order)
     assert not found.programs

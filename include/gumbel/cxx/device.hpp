@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * libgumbel for C++17: a device and its calls. The function of the same name in gumbel.h, drafts.h
- * or screen.h documents each call. The wrappers are inline, allocate nothing and keep no pointer.
+ * or screen.h documents each call; device_steps.hpp has the calls between two draws. The wrappers
+ * are inline, allocate nothing and keep no pointer.
  */
 #ifndef GUMBEL_CXX_DEVICE_HPP
 #define GUMBEL_CXX_DEVICE_HPP
 
+#include <gumbel/cxx/device_steps.hpp>
 #include <gumbel/cxx/lowering_drafts.hpp>
 
 #include <array>
@@ -14,13 +16,10 @@
 namespace gumbel
 {
 
-/* The CUstream on which a call on a GPU is queued. */
-using stream = void *;
-
 /* A device, closed by its destructor; movable, not copyable. Policy decides whether a call returns
  * a result or throws (errors.hpp). Calls may run at the same time if their outputs and workspaces
  * differ. A default-constructed or moved-from object has no device: its calls return an error. */
-template <class Policy> class basic_device
+template <class Policy> class basic_device : public step_calls<Policy, basic_device<Policy>>
 {
   public:
     template <class T> using returned = typename Policy::template returned<T>;
@@ -220,55 +219,6 @@ template <class Policy> class basic_device
             failure.set(gumbel_verify_logits(device_, on, call.logits(), call.sampling(),
                                              call.draft(), call.verified(), space.data, space.bytes,
                                              failure.strings()));
-        return Policy::give(failure);
-    }
-
-    /* --------------------------------------------------------------------- decode steps ---- */
-
-    returned<void> advance(const step &of, stream on = nullptr)
-    {
-        error failure;
-        detail::lowering to(failure, host_);
-        const gumbel_step lowered = to.lower(of);
-        if (!failure)
-            failure.set(gumbel_advance(device_, on, &lowered, failure.strings()));
-        return Policy::give(failure);
-    }
-
-    returned<void> history_start(const history &of, std::int64_t batch, const slots &where = {},
-                                 const token_lists &prompts = {}, const token_lists &outputs = {},
-                                 stream on = nullptr)
-    {
-        error failure;
-        detail::lowering to(failure, host_);
-        const detail::count rows = detail::sized(batch);
-        const gumbel_slots at = to.lower("slots", where, rows);
-        const gumbel_history into = to.lower("history", of, detail::places_of(where, rows));
-        const gumbel_token_lists before = to.lower("prompts", prompts, rows);
-        const gumbel_token_lists after = to.lower("outputs", outputs, rows);
-        if (!failure)
-            failure.set(gumbel_history_start(device_, on, &into, batch, &at, &before, &after,
-                                             failure.strings()));
-        return Policy::give(failure);
-    }
-
-    /* `tokens` is [B] rows at their stride; `counts` is [B], or absent for one token a row. */
-    returned<void> history_update(const history &of, const matrix<const std::int32_t> &tokens,
-                                  const slots &where = {}, span<const std::int32_t> counts = {},
-                                  stream on = nullptr)
-    {
-        error failure;
-        detail::lowering to(failure, host_);
-        const detail::count rows = detail::sized(tokens.rows);
-        const std::int64_t stride = tokens.stride == 0 ? tokens.cols : tokens.stride;
-        const gumbel_slots at = to.lower("slots", where, rows);
-        const gumbel_history into = to.lower("history", of, detail::places_of(where, rows));
-        const detail::count width = counts.absent() ? rows > 0 : detail::sized(stride);
-        to.need("tokens", tokens.data, tokens.size, detail::extent(rows, width, stride));
-        const std::int32_t *many = to.data("counts", counts, rows);
-        if (!failure)
-            failure.set(gumbel_history_update(device_, on, &into, tokens.rows, &at, tokens.data,
-                                              stride, many, failure.strings()));
         return Policy::give(failure);
     }
 

@@ -110,7 +110,8 @@ struct transforms {
     const gumbel::history *history = nullptr;
     token_lists prompt_tokens;
     token_lists output_tokens;
-    token_lists late_bias; /* added after the penalties */
+    token_lists late_bias;                /* added after the penalties */
+    span<const std::int32_t> list_status; /* [B] of make_lists() or absent */
 };
 
 enum class order : int {

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The unchanged C interface: `gumbel/gumbel.h`, `gumbel/drafts.h`, `gumbel/programs.h` and
-//! `gumbel/screen.h`, which document every item.
+//! The unchanged C interface: `gumbel/gumbel.h`, `gumbel/drafts.h`, `gumbel/programs.h`,
+//! `gumbel/recent.h` and `gumbel/screen.h`, which document every item.
 //! Enums are `i32`, as in the C ABI. A struct's first field `struct_size` is its size.
 #![allow(non_camel_case_types, missing_docs)]
 
+pub use crate::ffi_calls::*;
 use std::mem::size_of;
-use std::os::raw::{c_char, c_int, c_void};
+use std::os::raw::{c_char, c_void};
 
 pub const GUMBEL_OK: i32 = 0;
 pub const GUMBEL_SAME: i64 = -1;
 pub const GUMBEL_WORKSPACE_ALIGNMENT: usize = 64;
 pub const GUMBEL_PROGRAM_LENGTH: usize = 16;
 pub const GUMBEL_PROGRAMS_MAX: usize = 16;
+pub const GUMBEL_RECENT_MAX: i64 = 1 << 30;
+pub const GUMBEL_LIST_MAX: usize = 2048;
 
 /// An open device, an opaque type.
 #[repr(C)]
@@ -241,6 +244,64 @@ c_structs! {
         best_scores: *mut f32,
         num_best: i32,
     }
+    gumbel_rule_updates, 192 {
+        struct_size: usize,
+        batch: i64,
+        tokens: *const i32,
+        token_stride: i64,
+        logprobs: *const f32,
+        slots: gumbel_slots,
+        live_rows: *const i32,
+        surprise: *mut f32,
+        surprise_stride: i64,
+        surprise_target: gumbel_row_f32,
+        surprise_rate: gumbel_row_f32,
+        top_p: *mut f32,
+        top_p_stride: i64,
+        top_p_first: gumbel_row_f32,
+        top_p_decay: gumbel_row_f32,
+        top_p_min: gumbel_row_f32,
+        top_p_reset: gumbel_row_i32,
+    }
+    gumbel_recent, 56 {
+        struct_size: usize,
+        capacity: i64,
+        tokens: *mut i32,
+        count: *mut u64,
+        history: *const gumbel_history,
+        window: gumbel_row_i32,
+    }
+    gumbel_sequences, 40 {
+        offsets: *const i64,
+        ids: *const i32,
+        count: i64,
+        of_row: *const i64,
+        reserved: i64,
+    }
+    gumbel_list_rules, 280 {
+        struct_size: usize,
+        dry_multiplier: gumbel_row_f32,
+        dry_base: gumbel_row_f32,
+        dry_allowed_length: gumbel_row_i32,
+        dry_last_n: gumbel_row_i32,
+        dry_breakers: gumbel_sequences,
+        ngram_size: gumbel_row_i32,
+        ngram_window: gumbel_row_i32,
+        ngram_keep: gumbel_token_lists,
+        bad_words: gumbel_sequences,
+        position: gumbel_row_u64,
+        min_position: gumbel_row_u64,
+        stop_tokens: gumbel_token_lists,
+    }
+    gumbel_row_lists, 56 {
+        struct_size: usize,
+        capacity: i64,
+        offsets: *mut i64,
+        banned: *mut i32,
+        late_ids: *mut i32,
+        late_values: *mut f32,
+        status: *mut i32,
+    }
     gumbel_limits, 48 {
         struct_size: usize,
         batch: i64,
@@ -305,235 +366,4 @@ c_structs! {
         histogram: *mut u64,
         rows: *const gumbel_output,
     }
-}
-
-extern "C" {
-    pub fn gumbel_version() -> c_int;
-    pub fn gumbel_version_string() -> *const c_char;
-    pub fn gumbel_status_string(status: i32) -> *const c_char;
-    pub fn gumbel_row_status_string(status: i32) -> *const c_char;
-    pub fn gumbel_isa_name(isa: i32) -> *const c_char;
-    pub fn gumbel_isa_available(isa: i32) -> c_int;
-    pub fn gumbel_open(
-        options: *const gumbel_device_options,
-        device: *mut *mut gumbel_device,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_close(device: *mut gumbel_device);
-    pub fn gumbel_cuda_architectures() -> *const c_char;
-    pub fn gumbel_describe(device: *const gumbel_device, info: *mut gumbel_device_info) -> i32;
-    pub fn gumbel_workspace_size(
-        device: *const gumbel_device,
-        head: *const gumbel_head,
-        logits: *const gumbel_logits,
-        sampling: *const gumbel_sampling,
-        output: *const gumbel_output,
-        bytes: *mut usize,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_workspace_most(
-        device: *const gumbel_device,
-        limits: *const gumbel_limits,
-        bytes: *mut usize,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_screen_size(
-        device: *const gumbel_device,
-        weight: *const gumbel_tensor,
-        bytes: *mut usize,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_screen_prepare(
-        device: *mut gumbel_device,
-        stream: *mut c_void,
-        weight: *const gumbel_tensor,
-        options: *const gumbel_screen_options,
-        screen: *const gumbel_screen,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_screen_verify(
-        device: *mut gumbel_device,
-        stream: *mut c_void,
-        weight: *const gumbel_tensor,
-        screen: *const gumbel_screen,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_sample(
-        device: *mut gumbel_device,
-        stream: *mut c_void,
-        head: *const gumbel_head,
-        sampling: *const gumbel_sampling,
-        output: *const gumbel_output,
-        workspace: *mut c_void,
-        workspace_bytes: usize,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_sample_logits(
-        device: *mut gumbel_device,
-        stream: *mut c_void,
-        logits: *const gumbel_logits,
-        sampling: *const gumbel_sampling,
-        output: *const gumbel_output,
-        workspace: *mut c_void,
-        workspace_bytes: usize,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_process_logits(
-        device: *mut gumbel_device,
-        stream: *mut c_void,
-        logits: *const gumbel_logits,
-        sampling: *const gumbel_sampling,
-        processed: *mut f32,
-        stride: i64,
-        workspace: *mut c_void,
-        workspace_bytes: usize,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_softmax(
-        device: *mut gumbel_device,
-        stream: *mut c_void,
-        logits: *const gumbel_logits,
-        sampling: *const gumbel_sampling,
-        probabilities: *mut f32,
-        stride: i64,
-        workspace: *mut c_void,
-        workspace_bytes: usize,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_advance(
-        device: *mut gumbel_device,
-        stream: *mut c_void,
-        step: *const gumbel_step,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_history_start(
-        device: *mut gumbel_device,
-        stream: *mut c_void,
-        history: *const gumbel_history,
-        batch: i64,
-        slots: *const gumbel_slots,
-        prompts: *const gumbel_token_lists,
-        outputs: *const gumbel_token_lists,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_history_update(
-        device: *mut gumbel_device,
-        stream: *mut c_void,
-        history: *const gumbel_history,
-        batch: i64,
-        slots: *const gumbel_slots,
-        tokens: *const i32,
-        token_stride: i64,
-        counts: *const i32,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_partial(
-        device: *mut gumbel_device,
-        stream: *mut c_void,
-        head: *const gumbel_head,
-        sampling: *const gumbel_sampling,
-        summaries: *mut gumbel_summary,
-        workspace: *mut c_void,
-        workspace_bytes: usize,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_partial_logits(
-        device: *mut gumbel_device,
-        stream: *mut c_void,
-        logits: *const gumbel_logits,
-        sampling: *const gumbel_sampling,
-        summaries: *mut gumbel_summary,
-        workspace: *mut c_void,
-        workspace_bytes: usize,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_summary_clear(summaries: *mut gumbel_summary, count: i64);
-    pub fn gumbel_merge(
-        device: *mut gumbel_device,
-        stream: *mut c_void,
-        into: *mut gumbel_summary,
-        from: *const gumbel_summary,
-        count: i64,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_finish(
-        device: *mut gumbel_device,
-        stream: *mut c_void,
-        summaries: *const gumbel_summary,
-        parts: i32,
-        batch: i64,
-        num_samples: i32,
-        output: *const gumbel_output,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_philox4x32(
-        counter: *const u32,
-        key: *const u32,
-        rounds: c_int,
-        out: *mut u32,
-    ) -> i32;
-    pub fn gumbel_noise(
-        seed: u64,
-        position: u64,
-        sample: u32,
-        domain: u32,
-        first_token: i64,
-        count: i64,
-        out: *mut f32,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_prepare_noise(
-        device: *mut gumbel_device,
-        stream: *mut c_void,
-        sampling: *const gumbel_sampling,
-        batch: i64,
-        first_token: i64,
-        count: i64,
-        noise: *mut f32,
-        noise_stride: i64,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_row_seed(seed: u64, row: u64) -> u64;
-    pub fn gumbel_explain(
-        device: *const gumbel_device,
-        head: *const gumbel_head,
-        logits: *const gumbel_logits,
-        sampling: *const gumbel_sampling,
-        output: *const gumbel_output,
-        text: *mut c_char,
-        size: usize,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_verify(
-        device: *mut gumbel_device,
-        stream: *mut c_void,
-        head: *const gumbel_head,
-        sampling: *const gumbel_sampling,
-        draft: *const gumbel_draft,
-        verified: *const gumbel_verified,
-        workspace: *mut c_void,
-        workspace_bytes: usize,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_verify_logits(
-        device: *mut gumbel_device,
-        stream: *mut c_void,
-        logits: *const gumbel_logits,
-        sampling: *const gumbel_sampling,
-        draft: *const gumbel_draft,
-        verified: *const gumbel_verified,
-        workspace: *mut c_void,
-        workspace_bytes: usize,
-        error: *mut gumbel_error,
-    ) -> i32;
-    pub fn gumbel_verify_workspace_size(
-        device: *const gumbel_device,
-        head: *const gumbel_head,
-        logits: *const gumbel_logits,
-        sampling: *const gumbel_sampling,
-        draft: *const gumbel_draft,
-        verified: *const gumbel_verified,
-        bytes: *mut usize,
-        error: *mut gumbel_error,
-    ) -> i32;
 }

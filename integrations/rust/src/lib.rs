@@ -20,7 +20,8 @@
 //! ```
 //!
 //! Letters of shapes: B rows of the batch, V vocabulary size, D hidden size, S samples for each
-//! row. Calls and fields have the names of `gumbel/gumbel.h`, `drafts.h` and `programs.h`.
+//! row. Calls and fields have the names of `gumbel/gumbel.h`, `drafts.h`, `programs.h` and
+//! `recent.h`, whose calls may change in a minor release.
 //!
 //! Calls check the size of every slice, and return an [`Error`] with [`Status::Argument`] before
 //! the C call if one is smaller than its shape.
@@ -38,6 +39,7 @@ mod drafts;
 mod enums;
 mod error;
 pub mod ffi;
+mod ffi_calls;
 #[cfg(test)]
 mod layout_test;
 mod lowering;
@@ -45,6 +47,9 @@ mod lowering_calls;
 #[cfg(test)]
 mod lowering_test;
 mod parameters;
+mod recent;
+mod row_lists;
+mod rule_updates;
 mod sampling;
 mod steps;
 mod views;
@@ -60,6 +65,9 @@ pub use parameters::{
     Counts, DeviceInfo, DeviceOptions, Head, History, Limits, Logits, LogitsMut, Mask, Output,
     ParallelFor, Program, Programs, Sampling, Slots, Step, TokenLists, Transforms, Truncation,
 };
+pub use recent::Recent;
+pub use row_lists::{ListRules, RowLists, Sequences};
+pub use rule_updates::RuleUpdates;
 pub use views::{Dtype, MatrixMut, Rows, Space, Tensor, View, ViewMut, Workspace};
 
 /// The version of the linked library: 10000 * major + 100 * minor + patch.

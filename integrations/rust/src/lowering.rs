@@ -4,6 +4,7 @@
 use crate::error::{Error, Result};
 use crate::ffi;
 use crate::parameters::*;
+use crate::row_lists::Sequences;
 use crate::views::{MatrixMut, Memory, Rows, Space, Tensor, View, ViewMut};
 use std::mem::size_of;
 use std::ptr;
@@ -229,6 +230,30 @@ impl Check {
             }
         }
         Ok(into)
+    }
+
+    pub fn sequences(
+        &self,
+        field: &str,
+        sequences: &Sequences<'_>,
+        batch: usize,
+    ) -> Result<ffi::gumbel_sequences> {
+        let has = sequences.ids.len();
+        if let (true, Some(offsets)) = (self.reads, sequences.offsets.on_host()) {
+            for &end in offsets {
+                if end > 0 && end as u64 > has as u64 {
+                    let text = format!("it has {} ids, an offset is {}", has, end);
+                    return Err(Error::argument(field, text));
+                }
+            }
+        }
+        Ok(ffi::gumbel_sequences {
+            offsets: self.view(field, &sequences.offsets, 1)?,
+            ids: self.view(field, &sequences.ids, 0)?,
+            count: to_i64(field, sequences.offsets.len().saturating_sub(1))?,
+            of_row: self.view(field, &sequences.of_row, batch.saturating_add(1))?,
+            reserved: 0,
+        })
     }
 
     pub fn history(

@@ -141,7 +141,7 @@ fn lower_transforms(
         prompt_tokens: lists("sampling.transforms.prompt_tokens", &t.prompt_tokens)?,
         output_tokens: lists("sampling.transforms.output_tokens", &t.output_tokens)?,
         late_bias: lists("sampling.transforms.late_bias", &t.late_bias)?,
-        list_status: ptr::null(),
+        list_status: check.view("sampling.transforms.list_status", &t.list_status, batch)?,
     })
 }
 

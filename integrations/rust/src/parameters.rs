@@ -194,6 +194,9 @@ pub struct Transforms<'a> {
     pub output_tokens: TokenLists<'a>,
     /// Values to add after the penalties.
     pub late_bias: TokenLists<'a>,
+    /// `[B]`, optional, of [`RowLists`](crate::RowLists): rows with
+    /// [`RowStatus::Lists`](crate::RowStatus::Lists) are not drawn.
+    pub list_status: View<'a, i32>,
 }
 
 /// An ordered list of sampling rules, at most 16.

@@ -73,11 +73,8 @@ impl Device {
         let (check, tokens, counts) = (self.check(), tokens.into(), counts.into());
         let at = check.slots("slots", slots, batch)?;
         let into = check.history("history", history, count_row_entries(slots, batch))?;
-        let counts_pointer = check.view("counts", &counts, batch)?;
-        let stride = stride.max(1);
-        let width = if counts_pointer.is_null() { 1 } else { stride };
-        let of = check.required("tokens", &tokens, strided_len(batch, width, stride))?;
-        let (rows, stride) = (to_i64("batch", batch)?, to_i64("stride", stride)?);
+        let added = Added::new(&check, batch, &tokens, stride, &counts)?;
+        let rows = to_i64("batch", batch)?;
         // SAFETY: every view has at least the elements of its shape.
         call_library(|error| unsafe {
             ffi::gumbel_history_update(
@@ -86,9 +83,9 @@ impl Device {
                 &into,
                 rows,
                 &at,
-                of,
-                stride,
-                counts_pointer,
+                added.tokens,
+                added.stride,
+                added.counts,
                 error,
             )
         })
@@ -161,6 +158,29 @@ impl Device {
                 error,
             )
         })
+    }
+}
+
+/// The tokens that a call adds to `batch` rows.
+pub(crate) struct Added {
+    pub tokens: *const i32,
+    pub stride: i64,
+    pub counts: *const i32,
+}
+
+impl Added {
+    pub fn new(
+        check: &Check,
+        batch: usize,
+        tokens: &View<'_, i32>,
+        stride: usize,
+        counts: &View<'_, i32>,
+    ) -> Result<Self> {
+        let counts = check.view("counts", counts, batch)?;
+        let stride = stride.max(1);
+        let width = if counts.is_null() { 1 } else { stride };
+        let tokens = check.required("tokens", tokens, strided_len(batch, width, stride))?;
+        Ok(Added { tokens, stride: to_i64("stride", stride)?, counts })
     }
 }
 

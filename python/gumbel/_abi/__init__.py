@@ -8,4 +8,5 @@ from .library import check_status as check_status
 from .library import decode_text as decode_text
 from .library import find_file as find_file
 from .library import lib as lib
+from .ring_structs import *  # noqa: F403
 from .structs import *  # noqa: F403

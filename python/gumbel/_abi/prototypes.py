@@ -16,6 +16,7 @@ from ctypes import (
 )
 from typing import Any
 
+from .ring_structs import ListRules, Recent, RowLists
 from .structs import (
     DeviceInfo,
     DeviceOptions,
@@ -26,6 +27,7 @@ from .structs import (
     Limits,
     Logits,
     Output,
+    RuleUpdates,
     Sampling,
     ScreenMemory,
     ScreenOptions,
@@ -60,6 +62,18 @@ def _verify_arguments(source: type) -> list[Any]:
     """Arguments of a call that verifies drafts by `source`: Head or Logits."""
     structs = [POINTER(source), POINTER(Sampling), POINTER(Draft), POINTER(Verified)]
     return [c_void_p, c_void_p, *structs, c_void_p, c_size_t, POINTER(Error)]
+
+
+def _start_arguments(kept: type) -> list[Any]:
+    """Arguments of a call that starts rows of `kept`: History or Recent."""
+    rows, lists = [c_int64, POINTER(Slots)], [POINTER(TokenLists)] * 2
+    return [c_void_p, c_void_p, POINTER(kept), *rows, *lists, POINTER(Error)]
+
+
+def _update_arguments(kept: type) -> list[Any]:
+    """Arguments of a call that adds tokens to rows of `kept`: History or Recent."""
+    rows, tokens = [c_int64, POINTER(Slots)], [c_void_p, c_int64, c_void_p]
+    return [c_void_p, c_void_p, POINTER(kept), *rows, *tokens, POINTER(Error)]
 
 
 # Name: (result, arguments). Devices are opaque, hence void pointers.
@@ -180,33 +194,24 @@ PROTOTYPES = {
     ),
     "gumbel_advance": (c_int, [c_void_p, c_void_p, POINTER(Step), POINTER(Error)]),
     "gumbel_row_seed": (c_uint64, [c_uint64, c_uint64]),
-    "gumbel_history_start": (
+    "gumbel_history_start": (c_int, _start_arguments(History)),
+    "gumbel_history_update": (c_int, _update_arguments(History)),
+    "gumbel_recent_start": (c_int, _start_arguments(Recent)),
+    "gumbel_recent_append": (c_int, _update_arguments(Recent)),
+    "gumbel_make_lists": (
         c_int,
         [
             c_void_p,
             c_void_p,
-            POINTER(History),
+            POINTER(ListRules),
+            POINTER(Recent),
             c_int64,
             POINTER(Slots),
-            POINTER(TokenLists),
-            POINTER(TokenLists),
+            POINTER(RowLists),
             POINTER(Error),
         ],
     ),
-    "gumbel_history_update": (
-        c_int,
-        [
-            c_void_p,
-            c_void_p,
-            POINTER(History),
-            c_int64,
-            POINTER(Slots),
-            c_void_p,
-            c_int64,
-            c_void_p,
-            POINTER(Error),
-        ],
-    ),
+    "gumbel_update_rules": (c_int, [c_void_p, c_void_p, POINTER(RuleUpdates), POINTER(Error)]),
     "gumbel_philox4x32": (
         c_int,
         [POINTER(c_uint32), POINTER(c_uint32), c_int, POINTER(c_uint32)],

@@ -218,6 +218,28 @@ class Programs(Sized):
     ]
 
 
+class RuleUpdates(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("batch", c_int64),
+        ("tokens", c_void_p),
+        ("token_stride", c_int64),
+        ("logprobs", c_void_p),
+        ("slots", Slots),
+        ("live_rows", c_void_p),
+        ("surprise", c_void_p),
+        ("surprise_stride", c_int64),
+        ("surprise_target", Rows),
+        ("surprise_rate", Rows),
+        ("top_p", c_void_p),
+        ("top_p_stride", c_int64),
+        ("top_p_first", Rows),
+        ("top_p_decay", Rows),
+        ("top_p_min", Rows),
+        ("top_p_reset", Rows),
+    ]
+
+
 class Truncation(Sized):
     _fields_ = [
         ("struct_size", c_size_t),

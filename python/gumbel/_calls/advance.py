@@ -11,9 +11,10 @@ import numpy as np
 from .. import _abi
 from .._inputs.arguments import read_row_integers
 from .._inputs.arrays import NumpyArrays, address_of, arrays_of, layout_of
-from .._inputs.common import Request
 from .._inputs.history import History
 from .._inputs.numbers import get_length
+from .._inputs.request import Request
+from .._inputs.row_lists import RowLists
 from .._inputs.row_state import check_call_slots
 from .._inputs.tensors import is_tensor
 
@@ -41,9 +42,15 @@ def advance_one(arrays: NumpyArrays, counter: Any) -> Advance:
 
 
 class RowsStep:
-    """The end of a call's step: counts its tokens in the history and advances its positions."""
+    """The end of a call's step: counts and appends its tokens, and advances its positions."""
 
-    def __init__(self, request: Request, tokens: Any, history: Optional[History]) -> None:
+    def __init__(
+        self,
+        request: Request,
+        tokens: Any,
+        history: Optional[History],
+        lists: Optional[RowLists] = None,
+    ) -> None:
         sampling = request.sampling
         step = _abi.Step(
             batch=request.batch,
@@ -53,19 +60,29 @@ class RowsStep:
             live_rows=sampling.live_rows,
         )
         self._advance = Advance(request.arrays, step, (request, tokens))
-        self._update: Optional[tuple[Any, ...]] = None
         self._device, self._error = request.arrays.device, _abi.Error()
-        if history is not None:
-            slots = ctypes.byref(sampling.slots) if sampling.slots.count else None
-            struct = history.to_struct()
-            self._update = struct, request.batch, slots, address_of(tokens), 1, None, self._error
+        slots = ctypes.byref(sampling.slots) if sampling.slots.count else None
+        rows = request.batch, slots, address_of(tokens), 1, None, self._error
+        self._kept = _list_kept(history, lists)  # keeps the memory that the structs point to
+        self._updates = [(call, (kept.to_struct(), *rows)) for call, kept in self._kept]
 
     def __call__(self, stream: Optional[int]) -> None:
-        """Queue both updates; tokens of rows that were not drawn are -1 and are not counted."""
-        if self._update is not None:
-            status = _abi.lib.gumbel_history_update(self._device, stream, *self._update)
-            _abi.check_status(status, self._error)
+        """Queue the updates; tokens of rows that were not drawn are -1 and are skipped."""
+        for call, arguments in self._updates:
+            _abi.check_status(call(self._device, stream, *arguments), self._error)
         self._advance(stream)
+
+
+def _list_kept(history: Optional[History], lists: Optional[RowLists]) -> list[tuple[Any, Any]]:
+    """The objects that a step adds its tokens to, each once: (call of the library, object)."""
+    rings = [] if lists is None else [lists.recent]
+    owner = None if history is None else history.get_owner()
+    if owner is not None and owner not in rings:
+        rings.append(owner)
+    kept = [(_abi.lib.gumbel_recent_append, ring) for ring in rings]
+    if history is not None and owner is None:
+        kept.append((_abi.lib.gumbel_history_update, history))
+    return kept
 
 
 def advance(

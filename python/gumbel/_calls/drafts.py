@@ -12,8 +12,10 @@ import numpy as np
 from .. import _abi
 from .._inputs.arguments import read_row_integers, read_row_tokens, read_token_lists
 from .._inputs.arrays import Array, NumpyArrays, address_of, layout_of
-from .._inputs.common import DISTRIBUTIONS, Common, Request, Tokens, read_choice, takes_common
-from .._inputs.numbers import read_integer
+from .._inputs.common import DISTRIBUTIONS, takes_common
+from .._inputs.numbers import read_choice, read_integer
+from .._inputs.parameters import Common, Tokens
+from .._inputs.request import Request
 from .._inputs.workspaces import get_workspace
 from .library_call import (
     Callee,

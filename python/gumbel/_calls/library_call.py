@@ -11,8 +11,9 @@ import numpy as np
 from .. import _abi
 from .._inputs.arguments import INT32_MAX, read_matrix, read_vector
 from .._inputs.arrays import NumpyArrays, address_of, arrays_of, import_array
-from .._inputs.common import DISTRIBUTIONS, Request, read_common
+from .._inputs.common import DISTRIBUTIONS, read_common
 from .._inputs.numbers import read_integer, read_number
+from .._inputs.request import Request
 from .._inputs.workspaces import Workspace, get_workspace
 from .outputs import SampleOutput
 from .screens import Screen

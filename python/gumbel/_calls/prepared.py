@@ -11,9 +11,11 @@ import numpy as np
 from .. import _abi
 from .._inputs.arguments import read_matrix
 from .._inputs.arrays import Array, address_of, import_array, layout_of
-from .._inputs.common import Common, Request, takes_common
+from .._inputs.common import takes_common
 from .._inputs.fresh_seeds import count_forks, fresh_seed
+from .._inputs.parameters import Common
 from .._inputs.programs import ROW_PARAMETERS as PROGRAM_PARAMETERS
+from .._inputs.request import Request
 from .._inputs.tensors import is_tensor
 from .advance import Advance, advance_one
 from .library_call import (
@@ -49,6 +51,7 @@ ROW_PARAMETERS = (
     "given",
     "slots",
     "live_rows",
+    "list_status",
 )
 
 

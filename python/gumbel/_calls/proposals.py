@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 from .. import _abi
 from .._inputs.arguments import Shape, read_row_float32
 from .._inputs.arrays import Array, NumpyArrays
-from .._inputs.common import Common, Request, takes_common
+from .._inputs.common import takes_common
 from .._inputs.numbers import read_integer
+from .._inputs.parameters import Common
+from .._inputs.request import Request
 from .library_call import LogitsSource, read_head, read_logit_options, read_logits
 
 if TYPE_CHECKING:

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from .. import _abi
 from .._inputs.arguments import read_row_tokens
 from .._inputs.arrays import Array, address_of
-from .._inputs.common import Common, Request, takes_common
+from .._inputs.common import takes_common
 from .._inputs.numbers import read_integer
+from .._inputs.parameters import Common
+from .._inputs.request import Request
 from .library_call import (
     Callee,
     LogitsSource,

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from .. import _abi
 from .._inputs.arrays import Array, TorchArrays, arrays_of, import_array, layout_of
-from .._inputs.common import Common, Request, RowIntegers, takes_common
+from .._inputs.common import takes_common
 from .._inputs.fresh_seeds import fresh_seed
 from .._inputs.numbers import format_value, get_length, read_integer
+from .._inputs.parameters import Common, RowIntegers
+from .._inputs.request import Request
 from .._inputs.row_state import (
     check_call_slots,
     check_writable,
@@ -67,9 +69,10 @@ class Sampler:
     use them.
 
     Calls take the arguments of sample() and sample_logits() except `seed`, `position`, `num_slots`
-    and `given`. They add the drawn tokens to a `history`; with num_samples > 1 the caller chooses a
-    sample and must update the history. A call that raises an exception advances no position. A row
-    whose status is not 0 advances, unless it is beyond `live_rows`.
+    and `given`. They add the drawn tokens to a `history` and to the Recent of `lists`, and
+    num_samples must then be 1; the caller updates the lists before the next draw. A call that
+    raises an exception advances no position. A row whose status is not 0 advances, unless it is
+    beyond `live_rows`.
 
     On CUDA the positions are on the device, and a captured graph advances them at every replay.
     Pass `batch` and `like`, or make one call, before capturing a graph.
@@ -383,11 +386,12 @@ class Sampler:
                 "another sampler, or one with num_slots for batches of changing size"
             )
         samples = read_integer("num_samples", common.get("num_samples", 1), 1, _abi.SAMPLES_MAX)
-        if common.get("history") is not None and samples != 1:
-            raise ValueError(
-                "num_samples: must be 1 with a history; draw without the history, then call "
-                "history.update() with the chosen samples"
-            )
+        for kept, call in (("history", "its update()"), ("lists", "append() of its Recent")):
+            if common.get(kept) is not None and samples != 1:
+                raise ValueError(
+                    f"num_samples: must be 1 with {kept}; draw by gumbel.sample() or "
+                    f"sample_logits(), then call {call} with the chosen samples"
+                )
         arrays = arrays_of({name: inputs}, None, None)
         if arrays.name == "cpu":
             check_writable("position", self._position)
@@ -403,7 +407,8 @@ class Sampler:
         self, call: Any, source: LogitsSource, request: Request, state: Any
     ) -> SampleOutput:
         out = draw_request(call, source, request)
-        RowsStep(request, out.tokens, state.get("history"))(request.arrays.stream)
+        step = RowsStep(request, out.tokens, state.get("history"), state.get("lists"))
+        step(request.arrays.stream)
         self._set_state(state["seed"], state["position"], request.arrays.name)
         return out
 
@@ -412,7 +417,8 @@ class Sampler:
     ) -> PreparedCall:
         check_in_place(request, state)
         prepared = PreparedCall(call, name, inputs, source, request)
-        prepared.after_draw = RowsStep(request, prepared.output.tokens, state.get("history"))
+        kept = state.get("history"), state.get("lists")
+        prepared.after_draw = RowsStep(request, prepared.output.tokens, *kept)
         self._set_state(state["seed"], state["position"], request.arrays.name)
         return prepared
 

@@ -11,8 +11,7 @@ import numpy as np
 from .. import _abi
 from .._inputs.arguments import read_matrix
 from .._inputs.arrays import Array, address_of, arrays_of, import_array, layout_of
-from .._inputs.common import read_choice
-from .._inputs.numbers import read_integer
+from .._inputs.numbers import read_choice, read_integer
 from .._inputs.tensors import is_tensor
 from .._inputs.workspaces import allocate_workspace
 

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from .. import _abi
 from .._inputs.arrays import Array, NumpyArrays, address_of, arrays_of, layout_of
-from .._inputs.common import Common, Request, takes_common
+from .._inputs.common import takes_common
+from .._inputs.parameters import Common
 from .._inputs.programs import PARAMETERS as PROGRAM_PARAMETERS
+from .._inputs.request import Request
 from .._inputs.tensors import is_tensor
 from .library_call import LogitsSource, call_library, read_head, read_logit_options, read_logits
 from .outputs import SampleOutput

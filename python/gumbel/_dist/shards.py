@@ -10,7 +10,7 @@ import numpy as np
 
 from .._calls.library_call import LogitsSource, read_head, read_logit_options, read_logits
 from .._inputs.arrays import import_array, layout_of
-from .._inputs.common import Request
+from .._inputs.request import Request
 from .._inputs.tensors import is_tensor
 from .abi import lib
 

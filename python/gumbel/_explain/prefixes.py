@@ -39,7 +39,10 @@ RULE_PARAMETERS = frozenset(name for each in RULES.values() for name in each)
 # Parameters of the draw, which do not change the values of a row.
 DRAW_PARAMETERS = frozenset(("seed", "position", "first_sample", "domain"))
 # Lists of tokens, of which a call takes one for all rows or one for each row.
-TOKEN_LISTS = ("allowed", "banned", "logit_bias", "prompt_tokens", "output_tokens", "xtc_keep")
+TOKEN_LISTS = (
+    *("allowed", "banned", "logit_bias", "late_bias", "prompt_tokens", "output_tokens"),
+    "xtc_keep",
+)
 _JOINT = ("temperature", "top_k", "top_p", "min_p")
 _JOINT_RULES = {"joint": _JOINT, "sglang": _JOINT}
 

@@ -12,9 +12,10 @@ from .._calls.noise import noise
 from .._calls.outputs import RowStatus
 from .._calls.sample_calls import sample_logits
 from .._inputs.arrays import Array, import_array
-from .._inputs.common import Common, takes_common
+from .._inputs.common import takes_common
 from .._inputs.fresh_seeds import fresh_seed
 from .._inputs.numbers import TEXTS, format_value, get_length, is_list, read_integer, reject_masked
+from .._inputs.parameters import Common
 from .._inputs.tensors import is_tensor, to_numpy
 from .._statuses import describe_status
 from .explanation import DrawExplanation
@@ -29,7 +30,7 @@ RANKED = 48  # likeliest tokens before the rules
 PROCESSING = "logits processing"
 _EXCLUDED = (
     *("given", "num_samples", "slots", "num_slots", "live_rows", "logprobs", "top_logprobs"),
-    *("ranks", "kept", "num_best"),
+    *("ranks", "kept", "num_best", "lists", "list_status"),
 )
 
 

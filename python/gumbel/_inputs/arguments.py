@@ -160,9 +160,9 @@ def read_one_number(name: str, value: Any, dtype: type) -> Tuple[np.ndarray, int
 
 
 def read_row_integers(
-    name: str, value: Any, batch: int, dtype: type, arrays: NumpyArrays
+    name: str, value: Any, batch: int, dtype: type, arrays: NumpyArrays, low: int = 0
 ) -> Tuple[Any, int]:
-    """(array, stride) of one integer >= 0 or [B] of them, as `dtype` on the call's device."""
+    """(array, stride) of one integer >= low or [B] of them, as `dtype` on the call's device."""
     there = arrays.adopt_tensor(name, value, dtype)
     if there is not None:
         if value.is_floating_point():
@@ -172,18 +172,19 @@ def read_row_integers(
     value = _read_row_values(name, value, batch, "an integer")
     if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
         _add_stride(name, value, batch)
-        bad = (value < 0) | (value > high)
+        bad = (value < low) | (value > high)
         if bad.any():
             row = int(np.argmax(bad))
-            read_integer(f"{name}[{row}]", value[row], 0, high)
+            read_integer(f"{name}[{row}]", value[row], low, high)
         same = value.dtype.isnative and value.itemsize == np.dtype(dtype).itemsize
         numbers: Any = value.view(dtype) if same else value.astype(dtype)
     elif isinstance(value, list):
         numbers = np.array(
-            [read_integer(f"{name}[{row}]", v, 0, high) for row, v in enumerate(value)], dtype=dtype
+            [read_integer(f"{name}[{row}]", v, low, high) for row, v in enumerate(value)],
+            dtype=dtype,
         )
     else:
-        numbers = np.array(read_integer(name, value, 0, high), dtype=dtype)
+        numbers = np.array(read_integer(name, value, low, high), dtype=dtype)
     rows, stride = _add_stride(name, numbers, batch)
     return arrays.to_device(np.ascontiguousarray(rows)), stride
 
@@ -319,9 +320,9 @@ def read_token_lists(
     rows = list(_check_iterable(name, value, "token ids, or one list of them for each row"))
     if any(isinstance(row, Iterable) and getattr(row, "ndim", 1) for row in rows):
         rows = _check_list_count(name, rows, batch)
-        rows = [_read_ids(f"{name}[{b}]", row, end) for b, row in enumerate(rows)]
+        rows = [read_ids(f"{name}[{b}]", row, end) for b, row in enumerate(rows)]
     else:
-        rows = [_read_ids(name, rows, end)] * batch
+        rows = [read_ids(name, rows, end)] * batch
     return _make_lists(rows, None, arrays)
 
 
@@ -338,9 +339,9 @@ def _check_iterable(name: str, value: Any, wanted: str) -> Iterable[Any]:
 def _read_id_array(name: str, ids: np.ndarray, batch: int, end: Optional[int]) -> list[np.ndarray]:
     """Token ids of one array [n] or [B, n], as one array for each row."""
     if ids.ndim != 2:
-        return [_read_ids(name, ids, end)] * batch
+        return [read_ids(name, ids, end)] * batch
     return [
-        _read_ids(f"{name}[{b}]", row, end)
+        read_ids(f"{name}[{b}]", row, end)
         for b, row in enumerate(_check_list_count(name, ids, batch))
     ]
 
@@ -362,7 +363,7 @@ def read_token_values(
         rows = _check_list_count(name, value, batch)
     else:
         raise TypeError(f"{name}: expected {{id: value}}, or a list with one for each row")
-    ids = [_read_ids(name, list(row), end) for row in rows]
+    ids = [read_ids(name, list(row), end) for row in rows]
     values = [read_number(f"{name}[{i}]", v) for row in rows for i, v in row.items()]
     return _make_lists(ids, values, arrays)
 
@@ -373,7 +374,7 @@ def _check_list_count(name: str, rows: Sequence[Any], batch: int) -> Sequence[An
     return rows
 
 
-def _read_ids(name: str, ids: Any, end: Optional[int] = None) -> np.ndarray:
+def read_ids(name: str, ids: Any, end: Optional[int] = None) -> np.ndarray:
     """The token ids of a list or an array, as int32."""
     ids = to_numpy(name, ids)
     reject_masked(name, ids)

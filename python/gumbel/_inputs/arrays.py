@@ -124,6 +124,10 @@ class NumpyArrays:
         """`value` as a tensor of `dtype` if it is a tensor on the call's device; else None."""
         return None
 
+    def copy_of(self, array: np.ndarray) -> Any:
+        """A copy of `array` as an array or a tensor, which the caller of the package may keep."""
+        return array.copy()
+
     def empty(self, shape: Tuple[int, ...], dtype: type) -> Any:
         return np.empty(shape, dtype=dtype)
 
@@ -192,6 +196,9 @@ class TorchArrays(NumpyArrays):
         bits = {"uint64": np.int64, "uint32": np.int32}.get(array.dtype.name, array.dtype)
         # This copy from pageable memory reads its source before it returns, and does not wait.
         return self.torch.tensor(array.view(bits)).to(self.place, non_blocking=True)
+
+    def copy_of(self, array: np.ndarray) -> Any:
+        return self.torch.from_numpy(array.copy()) if self.on_host else self.to_device(array)
 
     def adopt_tensor(self, name: str, value: Any, dtype: type) -> Any:
         if not is_tensor(value):

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+import weakref
+from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from .arguments import (
 )
 from .arrays import NumpyArrays, TorchArrays, address_of, arrays_of
 from .numbers import get_length, read_integer
+from .row_state import check_call_slots
 
 _COUNTS = {16: np.uint16, 32: np.int32}
 
@@ -59,6 +61,7 @@ class History:
             raise ValueError(f"count_bits: expected 16 or 32, got {self.count_bits}")
         arrays = arrays_of({"like": np.empty(0) if like is None else like}, None, None)
         self.device = arrays.name
+        self._owner: Optional[weakref.ref[Any]] = None
         words = (self.vocab_size + 31) // 32
         self.prompt, self.output, self.counts = (
             arrays.zeros((self.num_slots, width), dtype)
@@ -90,6 +93,7 @@ class History:
                 raise ValueError(f"{name}: expected int32 {words}, got {found[name].shape}")
         history.device = arrays_of(named, None, None).name
         history.prompt, history.output, history.counts = prompt, output, counts
+        history._owner = None
         return history
 
     def start(
@@ -105,21 +109,9 @@ class History:
                      token ids: one list for all rows, or one list for each row. None: no tokens.
         slots        int32 [B]: the slots of these rows. None: all slots, row b being slot b.
         """
-        arrays, batch, places, held = self._read_slots(slots)
-        lists = []
-        for name, value in (("prompts", prompts), ("outputs", outputs)):
-            if value is None:
-                lists.append(_abi.TokenLists())
-                continue
-            struct, arrays_held = read_token_lists(name, value, batch, arrays)
-            lists.append(struct)
-            held += arrays_held
-        error = _abi.Error()
-        where = (arrays.device, arrays.stream)
-        status = _abi.lib.gumbel_history_start(
-            *where, self.to_struct(), batch, places, *lists, error
-        )
-        _abi.check_status(status, error)
+        self._reject_owner()
+        call = _abi.lib.gumbel_history_start
+        call_start(call, self.to_struct(), self._get_shape(), prompts, outputs, slots)
 
     def update(
         self, tokens: Any, *, counts: Optional[Any] = None, slots: Optional[Any] = None
@@ -131,32 +123,9 @@ class History:
                      as `emitted` of verify(). None: W.
         slots        as in start(), without repeats.
         """
-        arrays, batch, places, held = self._read_slots(slots)
-        found = read_row_tokens("tokens", tokens, ((batch,), (batch, None)), arrays)
-        width = 1 if len(found.shape) == 1 else found.shape[1]
-        if counts is None and width != 1:
-            counts = np.full(batch, width, np.int32)
-        more = None
-        if counts is not None:
-            more, stride = read_row_integers("counts", counts, batch, np.int32, arrays)
-            if stride == _abi.SAME and batch != 1:
-                raise ValueError(f"counts: expected the shape ({batch},), one for each row")
-        if width == 0:
-            return
-        held += [found, more]
-        error = _abi.Error()
-        where = (arrays.device, arrays.stream)
-        status = _abi.lib.gumbel_history_update(
-            *where,
-            self.to_struct(),
-            batch,
-            places,
-            address_of(found),
-            width,
-            address_of(more),
-            error,
-        )
-        _abi.check_status(status, error)
+        self._reject_owner()
+        call = _abi.lib.gumbel_history_update
+        call_update(call, self.to_struct(), self._get_shape(), tokens, counts, slots)
 
     def to_struct(self) -> _abi.History:
         """The struct of the C ABI, which points to this history's arrays."""
@@ -168,15 +137,83 @@ class History:
             count_bits=self.count_bits,
         )
 
-    def _read_slots(
+    def get_owner(self) -> Optional[Any]:
+        """The Recent that keeps this history; None: the history is independent."""
+        return None if self._owner is None else self._owner()
+
+    def set_owner(self, recent: Any) -> None:
+        """Let a Recent keep this history, which only its calls change from now on."""
+        if self.get_owner() is not None:
+            raise ValueError("history: another gumbel.Recent already keeps it")
+        self._owner = weakref.ref(recent)
+
+    def _reject_owner(self) -> None:
+        if self.get_owner() is not None:
+            raise ValueError("history: a gumbel.Recent keeps it; call the methods of the Recent")
+
+    def _get_shape(self) -> SlotRows:
+        return SlotRows(arrays_of({"history": self.prompt}, None, None), self.num_slots)
+
+
+class SlotRows(NamedTuple):
+    """The arrays of a call on rows of `num_slots` slots."""
+
+    arrays: Union[NumpyArrays, TorchArrays]
+    num_slots: int
+    distinct: bool = False  # whether repeated slots are errors on the CPU
+
+    def read_slots(
         self, slots: Optional[Any]
-    ) -> tuple[Union[NumpyArrays, TorchArrays], int, Optional[_abi.Slots], list[Any]]:
-        """A call's arrays, its number of rows, the struct of its slots, and the arrays it uses."""
-        arrays = arrays_of({"history": self.prompt}, None, None)
+    ) -> tuple[int, Optional[_abi.Slots], list[Any]]:
+        """The number of rows of a call, the struct of its slots, and the arrays it uses."""
         if slots is None:
-            return arrays, self.num_slots, None, []
+            return self.num_slots, None, []
         batch = get_length(slots)
         if batch is None or batch > self.num_slots:
             raise ValueError(f"slots: expected a list of at most {self.num_slots} slots")
-        of_row, _ = read_row_integers("slots", slots, batch, np.int32, arrays)
-        return arrays, batch, _abi.Slots(address_of(of_row), self.num_slots), [of_row]
+        of_row, stride = read_row_integers("slots", slots, batch, np.int32, self.arrays)
+        if stride == _abi.SAME and batch != 1:
+            raise ValueError(f"slots: expected the shape ({batch},), one slot for each row")
+        if self.distinct and self.arrays.name == "cpu":
+            check_call_slots(slots, self.num_slots, None)
+        return batch, _abi.Slots(address_of(of_row), self.num_slots), [of_row]
+
+
+def call_start(
+    call: Any, struct: Any, shape: SlotRows, prompts: Any, outputs: Any, slots: Any
+) -> None:
+    """Call gumbel_history_start() or gumbel_recent_start()."""
+    arrays = shape.arrays
+    batch, places, held = shape.read_slots(slots)
+    lists = []
+    for name, value in (("prompts", prompts), ("outputs", outputs)):
+        if value is None:
+            lists.append(_abi.TokenLists())
+            continue
+        found, arrays_held = read_token_lists(name, value, batch, arrays)
+        lists.append(found)
+        held += arrays_held
+    error = _abi.Error()
+    status = call(arrays.device, arrays.stream, struct, batch, places, *lists, error)
+    _abi.check_status(status, error)
+
+
+def call_update(
+    call: Any, struct: Any, shape: SlotRows, tokens: Any, counts: Any, slots: Any
+) -> None:
+    """Call gumbel_history_update() or gumbel_recent_append()."""
+    arrays = shape.arrays
+    batch, places, held = shape.read_slots(slots)
+    found = read_row_tokens("tokens", tokens, ((batch,), (batch, None)), arrays)
+    width = 1 if len(found.shape) == 1 else found.shape[1]
+    if counts is None and width != 1:
+        counts = np.full(batch, width, np.int32)
+    more = None
+    if counts is not None:
+        more, stride = read_row_integers("counts", counts, batch, np.int32, arrays)
+        if stride == _abi.SAME and batch != 1:
+            raise ValueError(f"counts: expected the shape ({batch},), one for each row")
+    held += [found, more]
+    error, where = _abi.Error(), (arrays.device, arrays.stream)
+    added = (address_of(found), width, address_of(more))
+    _abi.check_status(call(*where, struct, batch, places, *added, error), error)

@@ -16,6 +16,7 @@ import numpy as np
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _ONE_TOKEN = "a call draws one token for each row; the caller writes the loop over tokens"
+_LISTS = "gumbel.Recent.make_lists() makes them"
 # {argument of other libraries: (argument of this package or None, note)}.
 _OTHER_LIBRARIES: dict[str, tuple[Optional[str], str]] = {
     "generator": ("seed", "gumbel.Sampler counts positions"),
@@ -29,7 +30,12 @@ _OTHER_LIBRARIES: dict[str, tuple[Optional[str], str]] = {
     "num_return_sequences": ("num_samples", ""),
     "repeat_penalty": ("repetition_penalty", ""),
     "allowed_token_ids": ("allowed", ""),
-    "bad_words_ids": ("banned", "which bans single tokens"),
+    "bad_words_ids": ("banned", "which bans single tokens; gumbel.Recent bans sequences"),
+    "no_repeat_ngram_size": ("lists", _LISTS),
+    "ngram_size": ("lists", _LISTS),
+    "dry_multiplier": ("lists", _LISTS),
+    "min_new_tokens": ("lists", _LISTS),
+    "repeat_last_n": ("history", "gumbel.Recent(window=...) counts the last tokens"),
     "max_tokens": (None, _ONE_TOKEN),
     "max_new_tokens": (None, _ONE_TOKEN),
     "max_length": (None, _ONE_TOKEN),

@@ -116,3 +116,10 @@ def read_flag(name: str, value: Any) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name}: expected True or False, got {type(value).__name__}")
     return bool(value)
+
+
+def read_choice(name: str, value: Any, names: Mapping[Any, int]) -> int:
+    if not isinstance(value, (str, type(None))) or value not in names:
+        expected = ", ".join(map(repr, names))
+        raise ValueError(f"{name}: {format_value(value)} is none of {expected}")
+    return names[value]

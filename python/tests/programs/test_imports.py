@@ -75,5 +75,5 @@ def test_rooms_import_in_one_direction():
 
 
 def test_imports_are_found():
-    assert "gumbel._inputs.history" in IMPORTS["gumbel._inputs.common"]
+    assert "gumbel._inputs.history" in IMPORTS["gumbel._inputs.parameters"]
     assert "gumbel._vllm.lazy" in IMPORTS["gumbel._vllm.vllm_hooks"]

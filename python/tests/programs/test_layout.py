@@ -36,6 +36,11 @@ STRUCTS = {
     "gumbel_draft": _abi.Draft,
     "gumbel_verified": _abi.Verified,
     "gumbel_step": _abi.Step,
+    "gumbel_recent": _abi.Recent,
+    "gumbel_sequences": _abi.Sequences,
+    "gumbel_list_rules": _abi.ListRules,
+    "gumbel_row_lists": _abi.RowLists,
+    "gumbel_rule_updates": _abi.RuleUpdates,
 }
 
 CONSTANTS = {
@@ -71,6 +76,8 @@ CONSTANTS = {
     "GUMBEL_SAMPLES_MAX": _abi.SAMPLES_MAX,
     "GUMBEL_PARTS_MAX": _abi.PARTS_MAX,
     "GUMBEL_NODES_MAX": _abi.NODES_MAX,
+    "GUMBEL_RECENT_MAX": _abi.RECENT_MAX,
+    "GUMBEL_LIST_MAX": _abi.LIST_MAX,
     "GUMBEL_WORKSPACE_ALIGNMENT": _abi.WORKSPACE_ALIGNMENT,
 }
 
@@ -86,7 +93,7 @@ def test_structs_and_constants_are_those_of_the_header(tmp_path):
             claims.append(f"offsetof({name}, {field}) == {offset}")
     source = tmp_path / "layout.c"
     source.write_text(
-        "#include <gumbel/drafts.h>\n#include <gumbel/programs.h>\n"
+        "#include <gumbel/drafts.h>\n#include <gumbel/programs.h>\n#include <gumbel/recent.h>\n"
         + "".join(f'_Static_assert({claim}, "{claim}");\n' for claim in claims)
     )
     command = ["cc", "-std=c17", "-fsyntax-only", "-DGUMBEL_UNSTABLE", f"-I{INCLUDE}", str(source)]

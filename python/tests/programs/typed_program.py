@@ -66,6 +66,22 @@ def steps(hidden: Floats, weight: Floats) -> Ints:
     return call(hidden).tokens
 
 
+def texts_without_loops(logits: Floats) -> Ints:
+    rows, vocab = logits.shape
+    history = gumbel.History(rows, vocab)
+    recent = gumbel.Recent(rows, 64, history=history, window=32)
+    recent.start([[1, 2]] * rows)
+    lists: gumbel.RowLists = recent.make_lists(dry_multiplier=0.8, bad_words=[[3], [4, 5]])
+    updates = gumbel.RuleUpdates(rows, surprise_target=5.0)
+    out = gumbel.sample_logits(
+        logits, lists=lists, late_bias=None, order="surprise", surprise=updates.surprise
+    )
+    recent.append(out.tokens)
+    lists.update()
+    updates.update(out.tokens, out.logprobs)
+    return lists.status
+
+
 def shards(hidden: Floats, weight: Floats) -> Ints:
     first, rest = weight[:64], weight[64:]
     summaries: NDArray[np.void] = gumbel.partial(hidden, first, vocab_size=len(weight), seed=2)
@@ -147,6 +163,7 @@ def main() -> None:
     assert np.array_equal(
         shards(hidden, weight), gumbel.sample(hidden, weight, logprobs=None, seed=2).tokens
     )
+    assert texts_without_loops(hidden @ weight.T).tolist() == [0, 0]
     assert steps(hidden, weight).shape == (2, 1) and len(words()[0]) == 5
     assert verified(hidden, weight).shape[0] == 1 and sampled(hidden, weight).shape == (2, 1)
     assert verified_by_rejection(hidden, weight).tolist() == [1]  # its draft is the target
