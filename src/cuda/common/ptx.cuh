@@ -186,6 +186,12 @@ PTX void ptx_wait_for_launch()
  * the assembler, volatile or not. */
 PTX void ptx_prefetch_line(const void *at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
+/* As ptx_prefetch_line(), into L1. */
+PTX void ptx_prefetch_line_to_l1(const void *at)
+{
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(at));
+}
+
 /* Load eight bytes by generic address, also of a kernel's parameters: constant loads at 32
  * different addresses would be serialised. */
 PTX uint64_t ptx_load_8(const void *at)

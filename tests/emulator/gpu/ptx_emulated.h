@@ -181,6 +181,7 @@ PTX uint64_t ptx_read_globaltimer() { return (uint64_t)(uint32_t)clock(); }
 PTX void ptx_wait_for_launch() {}
 PTX void ptx_allow_launch() {}
 PTX void ptx_prefetch_line(const void *at) { (void)*(const volatile unsigned char *)at; }
+PTX void ptx_prefetch_line_to_l1(const void *at) { ptx_prefetch_line(at); }
 
 PTX uint64_t ptx_load_8(const void *at)
 {

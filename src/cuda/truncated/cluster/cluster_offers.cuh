@@ -13,11 +13,7 @@ namespace
 {
 
 /* Begins a draw; by one thread, between barriers. */
-__device__ __forceinline__ void reset_offers()
-{
-    shared_state().offered = 0;
-    shared_state().threshold = ordered_bits(-INFINITY);
-}
+__device__ __forceinline__ void reset_offers() { shared_state().offered = 0; }
 
 /* Queues a token for scoring. */
 __device__ __forceinline__ void offer_token(float z, int32_t id)
@@ -38,15 +34,6 @@ __device__ __forceinline__ draw_winner score_offers()
         draw_winner_offer(best, score, own.y, own.id);
     }
     return best;
-}
-
-/* Raises the CTA's threshold to the largest lower bound of a warp's lanes; NaN and infinities are
- * ignored. */
-__device__ __forceinline__ void raise_slice_threshold(float lowest)
-{
-    lowest = draw_score_bound_of_warp(lowest);
-    if (threadIdx.x % 32 == 0)
-        atomicMax(&shared_state().threshold, ordered_bits(lowest));
 }
 
 } // namespace

@@ -53,7 +53,6 @@ struct __align__(16) row_shared
     uint32_t turn;       /* parity of exchanges */
     uint32_t count;      /* tokens gathered by this CTA */
     uint32_t offered;    /* tokens queued for scoring */
-    uint32_t threshold;  /* a score that the row reaches, as ordered bits */
     __align__(16) uint32_t slots[kWarps][kExchangeWords];
     __align__(16) uint32_t buffers[2][kClusterCtas][kExchangeWords];
     __align__(16) found_bin decision;

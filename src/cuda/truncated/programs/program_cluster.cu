@@ -45,6 +45,8 @@ __device__ __forceinline__ void serve_by_program(const cuda_truncated_params &p,
     const row_reader reader = make_reader(p, source, b);
     gumbel_summary seen, raw = {};
     required_tokens &required = program_memory().required;
+    if (threadIdx.x / 32 == kWarps - 2)
+        prefetch_program(q, b);
     load_row(p, reader, source, [&] {
         if (threadIdx.x == kThreads - 64) {
             truncated_row row;

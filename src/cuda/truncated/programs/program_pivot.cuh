@@ -46,21 +46,10 @@ struct values_near {
  *   first   exp(-d), or for TOP_N_SIGMA d
  *   second  d exp(-d) if the entropy is required; exp(-2 d); or for TOP_N_SIGMA d^2 */
 struct pivot_facts {
-    uint32_t count;
+    uint32_t count; /* for TOP_N_SIGMA */
     float first, second;
 
     static __device__ __forceinline__ pivot_facts empty() { return {0, 0.0f, 0.0f}; }
-    __device__ __forceinline__ void add(int required, float d)
-    {
-        if (!(d < INFINITY))
-            return;
-        const float mass = pivot_sums::mass_of(-d, 0.0f);
-        count++;
-        first += required & GUMBEL_FACT_SPREAD ? d : mass;
-        second += required & GUMBEL_FACT_SPREAD    ? d * d
-                  : required & GUMBEL_FACT_ENTROPY ? mass * fminf(d, 200.0f)
-                                                   : mass * mass;
-    }
     __device__ __forceinline__ void join_warp()
     {
         count = __reduce_add_sync(~0u, count);
@@ -72,17 +61,38 @@ struct pivot_facts {
     }
 };
 
-__device__ __noinline__ pivot_facts sum_pivot_facts(slice_source source, float scale, float largest,
-                                                    int required)
+/* Adds a token's masses. From 128 on, exp(-d) is 0. */
+template <bool entropy> struct mass_facts {
+    static __device__ __forceinline__ void add(pivot_facts &own, float d)
+    {
+        const float mass = pivot_sums::mass_of(-d, 0.0f);
+        own.first += mass;
+        own.second = fmaf(mass, entropy ? fminf(d, 128.0f) : mass, own.second);
+    }
+};
+
+struct spread_facts {
+    static __device__ __forceinline__ void add(pivot_facts &own, float d)
+    {
+        const bool finite = d < INFINITY;
+        own.count += finite;
+        d = finite ? d : 0.0f;
+        own.first += d;
+        own.second = fmaf(d, d, own.second);
+    }
+};
+
+template <class Facts>
+__device__ __noinline__ pivot_facts sum_pivot_facts(slice_source source, float scale, float largest)
 {
     pivot_facts own = pivot_facts::empty();
 #pragma unroll 2
     for (int at = 4 * threadIdx.x; at < source.size; at += 4 * kThreads) {
         const float4 y = load_quad(source, at);
-        own.add(required, largest - y.x * scale);
-        own.add(required, largest - y.y * scale);
-        own.add(required, largest - y.z * scale);
-        own.add(required, largest - y.w * scale);
+        Facts::add(own, largest - y.x * scale);
+        Facts::add(own, largest - y.y * scale);
+        Facts::add(own, largest - y.z * scale);
+        Facts::add(own, largest - y.w * scale);
     }
     return join_cluster(own);
 }
@@ -187,7 +197,10 @@ __device__ __forceinline__ bool prepare_rule(slice_source source, float scale, f
         state.single == GUMBEL_PROGRAM_TYPICAL_P ? GUMBEL_FACT_ENTROPY : max(threshold, 0);
     pivot_facts sums = {0, 1.0f, 0.0f}; /* without an exchange, the largest token alone */
     if (required)
-        sums = sum_pivot_facts(source, scale, largest, required);
+        sums = required & GUMBEL_FACT_SPREAD ? sum_pivot_facts<spread_facts>(source, scale, largest)
+               : required & GUMBEL_FACT_ENTROPY
+                   ? sum_pivot_facts<mass_facts<true>>(source, scale, largest)
+                   : sum_pivot_facts<mass_facts<false>>(source, scale, largest);
     rule.values = {largest, 0.0f, INFINITY};
     rule.error = 0.0f;
     if (state.single == GUMBEL_PROGRAM_TYPICAL_P) {

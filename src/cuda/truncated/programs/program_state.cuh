@@ -49,6 +49,31 @@ __device__ __forceinline__ bool prefix_suffices(const gumbel_program_prefix &pre
     return k > 0 || (prefix.min_p > 0.0f && min_keep <= CUDA_TRUNCATED_TOP_MAX);
 }
 
+/* Prefetches the parameters that gumbel_problem_program() reads, one per lane of a whole warp; its
+ * thread then reads them one after the other. */
+__device__ __forceinline__ void prefetch_program(const gumbel_problem &q, int64_t b)
+{
+    const gumbel_programs &r = q.programs;
+    const gumbel_truncation &t = q.truncation;
+    const int lane = threadIdx.x % 32;
+    const int64_t slot = gumbel_problem_slot(&q, b);
+    const void *data = nullptr;
+    int64_t stride = 0;
+    int to = 0;
+    auto assign = [&](const auto &rows) {
+        data = lane == to ? rows.data : data;
+        stride = lane == to ? rows.stride * (int64_t)sizeof *rows.data : stride;
+        to++;
+    };
+    assign(r.program), assign(r.min_keep), assign(t.min_p), assign(t.top_k), assign(t.top_p);
+    assign(q.sampling.temperature), assign(r.temperature_range), assign(r.temperature_exponent);
+    assign(r.typical_p), assign(r.top_n_sigma), assign(r.epsilon), assign(r.eta), assign(r.top_a);
+    assign(r.surprise), assign(r.xtc_probability), assign(r.xtc_threshold);
+    assign(r.smoothing_factor), assign(r.smoothing_curve);
+    if (data)
+        ptx_prefetch_line_to_l1((const char *)data + slot * stride);
+}
+
 /* Smallest typical_p and top_p of rows that are drawn before their rule: a row takes 1 - ln(p)
  * draws. */
 constexpr float kProgramPivotMass = 0.5f;
@@ -62,7 +87,7 @@ __device__ __forceinline__ bool set_single(program_state &state)
     state.single = GUMBEL_PROGRAM_END;
     state.before = false;
 #pragma unroll 1
-    for (int i = 0; i < GUMBEL_PROGRAM_LENGTH; i++) {
+    for (int i = 0; i < GUMBEL_PROGRAM_LENGTH && program.rules[i] != GUMBEL_PROGRAM_END; i++) {
         const gumbel_program_rule rule = (gumbel_program_rule)program.rules[i];
         scaled |= rule == GUMBEL_PROGRAM_TEMPERATURE;
         if (rule == GUMBEL_PROGRAM_TEMPERATURE || !gumbel_rule_is_on(&program, rule))
