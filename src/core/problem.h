@@ -36,6 +36,10 @@ typedef enum gumbel_feature {
     (GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_BANNED | GUMBEL_FEATURE_BIAS |                           \
      GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_ALLOWED | GUMBEL_FEATURE_LATE_BIAS)
 
+/* Outputs that show which tokens a program has removed; an order shows them with their z. */
+#define GUMBEL_FEATURES_OF_REMOVED_TOKENS                                                          \
+    (GUMBEL_FEATURE_RANKS | GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_LOGITS | GUMBEL_FEATURE_GIVEN)
+
 typedef struct gumbel_problem {
     int64_t batch;         /* B */
     int64_t first_row;     /* index of row 0 in the caller's batch, which indexes row parameters */

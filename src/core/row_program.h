@@ -157,6 +157,47 @@ GUMBEL_INLINE int gumbel_rule_is_on(const gumbel_row_program *r, gumbel_program_
     return 0;
 }
 
+/* The rules of an order, if one keeps the same tokens as the program, whose rules that are off do
+ * not count: MIN_P, TOP_K and TOP_P, all of them before TEMPERATURE or after it. Returns 0 and
+ * leaves *rules as it is if no order does. */
+GUMBEL_INLINE int gumbel_find_program_rules(const gumbel_row_program *r, int64_t vocab,
+                                            gumbel_rules *rules)
+{
+    gumbel_rules found = {0.0f, 0, 1.0f, 0, 0, 0, 0};
+    int count = 0, temperature_at = 0, min_p_before = 0, top_k_before = 0;
+    if (r->min_keep > 1 || r->temperature_range > 0.0f)
+        return 0;
+    for (int i = 0; i < GUMBEL_PROGRAM_LENGTH && r->rules[i] != GUMBEL_PROGRAM_END; i++) {
+        const gumbel_program_rule rule = (gumbel_program_rule)r->rules[i];
+        if (!gumbel_rule_is_on(r, rule))
+            continue;
+        if (rule == GUMBEL_PROGRAM_TEMPERATURE) {
+            temperature_at = count;
+        } else if (rule == GUMBEL_PROGRAM_MIN_P) {
+            found.min_p = r->min_p;
+        } else if (rule == GUMBEL_PROGRAM_TOP_K) {
+            found.top_k = r->top_k < vocab ? r->top_k : 0;
+        } else if (rule == GUMBEL_PROGRAM_TOP_P) {
+            found.top_p = r->top_p;
+            min_p_before = found.min_p > 0.0f;
+            top_k_before = found.top_k > 0;
+        } else {
+            return 0;
+        }
+        count++;
+    }
+    if (temperature_at > 0 && temperature_at < count - 1)
+        return 0;
+    if (found.top_p < 1.0f && min_p_before && !top_k_before && found.top_k > 0)
+        return 0;
+    found.exact = r->exact;
+    found.before = temperature_at > 0;
+    found.joint = found.top_p < 1.0f && !min_p_before && !top_k_before;
+    found.last = top_k_before && !min_p_before && found.min_p > 0.0f;
+    *rules = found;
+    return 1;
+}
+
 /* The first rules of a program, if the largest values alone determine the tokens that they keep. */
 typedef struct gumbel_program_prefix {
     int scaled;    /* TEMPERATURE comes first, so the values are y times its inverse; otherwise y */

@@ -7,6 +7,7 @@
 #define GUMBEL_CPU_KERNELS_H
 
 #include "core/row.h"
+#include "maths/program_rules.h"
 #include "maths/screen_bound.h"
 #include "maths/summary.h"
 #include "cpu/cpu_candidates.h"
@@ -168,10 +169,17 @@ typedef struct cpu_kernels {
     void (*make_noise)(gumbel_stream stream, uint32_t token, int blocks, float *out);
     /* The largest value of each block; returns gumbel_summary flags of the values. */
     uint32_t (*find_maxima)(const float *v, int64_t blocks, float *largest);
+    /* Bits of the first 64 of `count` blocks whose maximum reaches `bound`. */
+    uint64_t (*find_blocks_from)(const float *maxima, int64_t count, float bound);
     /* Adds the masses, relative to `largest`, of the values >= `bound`. Returns their number,
      * without some tokens whose mass is 0. */
     int64_t (*sum_masses)(const cpu_span *span, float bound, float largest, cpu_weight *sum);
     void (*add_to_bins)(const cpu_span *span, const cpu_histogram *histogram);
+    /* Adds the sums that `required`, one GUMBEL_FACT_ bit, names; masses are relative to
+     * `largest`. */
+    void (*sum_facts)(const cpu_span *span, int required, float largest, gumbel_facts *facts);
+    /* out[64] = v, -inf if its gumbel_typical_distance() is above `reach`; out may be v. */
+    void (*filter_distances)(const float *v, float largest, float centre, float reach, float *out);
     /* out[64] = v * scale, -inf if v < `bound`; returns the number of values above -inf. */
     int (*filter_block)(const float *v, float scale, float bound, float *out);
     /* The number of values with v * scale > bound. */
@@ -192,8 +200,10 @@ typedef struct cpu_kernels {
         .isa = (isa_), .panel_rows = (panel_rows_), .multiply_tile = multiply_tile,                \
         .transform_logits = transform_logits, .mask_tokens = mask_tokens,                          \
         .draw_tokens = draw_tokens, .make_noise = make_noise, .find_maxima = find_maxima,          \
-        .sum_masses = sum_masses, .add_to_bins = add_to_bins, .filter_block = filter_block,        \
-        .count_above = count_above, .exponentiate_row = exponentiate_row, .scale_row = scale_row,  \
+        .find_blocks_from = find_blocks_from, .sum_masses = sum_masses,                            \
+        .add_to_bins = add_to_bins, .sum_facts = sum_facts, .filter_distances = filter_distances,  \
+        .filter_block = filter_block, .count_above = count_above,                                  \
+        .exponentiate_row = exponentiate_row, .scale_row = scale_row,                              \
         .quantize_rows = quantize_rows, .bound_logits = bound_logits                               \
     }
 

@@ -23,7 +23,7 @@
 /* Tokens of noise of one claim, a multiple of GUMBEL_BLOCK: about 20 us. */
 #define CPU_NOISE_TILE 16384
 
-/* Blocks of a whole row that one claim draws. */
+/* Blocks of a whole row that one claim draws: bits of a word. */
 #define CPU_DRAW_BLOCKS 64
 
 /* Bins of a histogram: 16 KiB of sums, which stay in the first-level cache. */

@@ -24,6 +24,10 @@ typedef struct cpu_values {
     int64_t blocks;
     float largest; /* finite */
     float scale;   /* z = v * scale, not negative; 1 where v is z */
+    /* 1: what is selected are not values but the negative gumbel_typical_distance() of each from
+     * `centre`; scale is then 1. */
+    int by_distance;
+    float centre;
 } cpu_values;
 
 /* A sum of masses in two halves (truncation.h), or a count in the low half. */
@@ -51,6 +55,8 @@ typedef struct cpu_histogram {
     int by_mass;   /* 1: the weight of a token is its mass; 0: every weight is 1 */
     float largest; /* masses are relative to this value */
     float scale;
+    int by_distance; /* negative distances in low .. high, in place of values (cpu_values) */
+    float centre;
     cpu_weight *bins; /* [CPU_BINS] */
 } cpu_histogram;
 

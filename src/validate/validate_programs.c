@@ -187,13 +187,12 @@ static int is_rule_missing(const gumbel_problem *p, const uint8_t *found, int co
 
 void gumbel_lower_program(gumbel_problem *p)
 {
-    const uint32_t shows_removed =
-        GUMBEL_FEATURE_RANKS | GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_LOGITS | GUMBEL_FEATURE_GIVEN;
     gumbel_truncation *t = &p->truncation;
     const gumbel_programs *q = &p->programs;
     uint8_t found[GUMBEL_PROGRAM_LENGTH], sequence[4];
-    if (!(p->features & GUMBEL_FEATURE_PROGRAM) || p->features & shows_removed || q->program.data ||
-        q->min_keep.data || q->temperature_range.data)
+    if (!(p->features & GUMBEL_FEATURE_PROGRAM) ||
+        p->features & GUMBEL_FEATURES_OF_REMOVED_TOKENS || q->program.data || q->min_keep.data ||
+        q->temperature_range.data)
         return;
     const int count = copy_set_rules(p, q->rules, GUMBEL_PROGRAM_LENGTH, found);
     if (is_rule_missing(p, found, count))

@@ -19,8 +19,9 @@ void cpu_carve_stage(cpu_stage *stage, gumbel_cursor *cursor, const gumbel_probl
     if (own_values) {
         stage->values = gumbel_carve_array(cursor, batch, vocab, sizeof(float));
         stage->stride = p->vocab;
-        stage->in_place = p->hidden_size == 0 &&
-                          !(p->features & (GUMBEL_FEATURE_TRANSFORMS | GUMBEL_FEATURE_PROGRAM));
+        stage->rows = gumbel_carve_array(cursor, batch, 1, sizeof *stage->rows);
+        if (p->hidden_size > 0 || p->features & GUMBEL_FEATURE_TRANSFORMS)
+            stage->rows = NULL;
     }
     stage->edges = gumbel_carve_array(cursor, batch, 2 * GUMBEL_BLOCK, sizeof(float));
     stage->block_maxima = gumbel_carve_array(cursor, batch, maxima, sizeof(float));
@@ -30,44 +31,66 @@ void cpu_carve_stage(cpu_stage *stage, gumbel_cursor *cursor, const gumbel_probl
         stage->raw = NULL;
 }
 
-/* Whether row b is truncated before the temperature; *inverse_temperature is the row's. */
-static int truncates_before_temperature(const gumbel_problem *p, int64_t b,
-                                        float *inverse_temperature)
+cpu_row_method cpu_choose_row_method(const gumbel_problem *p, int64_t b)
 {
-    gumbel_row row = gumbel_problem_row(p, b);
-    gumbel_rules rules = gumbel_problem_rules(p, b, row.greedy);
-    *inverse_temperature = row.inverse_temperature;
-    return rules.before && gumbel_rules_truncate(&rules);
+    const gumbel_row row = gumbel_problem_row(p, b);
+    cpu_row_method m = {.inverse_temperature = row.inverse_temperature,
+                        .scale = 1.0f,
+                        .rules = gumbel_problem_rules(p, b, row.greedy)};
+    if (p->features & GUMBEL_FEATURE_PROGRAM && !row.greedy) {
+        const gumbel_row_program program = gumbel_problem_program(p, b);
+        m.runs_program = p->features & GUMBEL_FEATURES_OF_REMOVED_TOKENS ||
+                         !gumbel_find_program_rules(&program, p->vocab, &m.rules);
+        m.first_rule = gumbel_find_program_prefix(&program).length;
+        if (m.runs_program && m.first_rule == 0)
+            m.inverse_temperature = 1.0f;
+    }
+    if (!m.runs_program && m.rules.before && gumbel_rules_truncate(&m.rules)) {
+        m.scale = m.inverse_temperature;
+        m.inverse_temperature = 1.0f;
+    }
+    return m;
 }
 
 float cpu_find_staged_temperature(const gumbel_problem *p, int64_t b)
 {
-    float inverse_temperature;
-    if (p->features & GUMBEL_FEATURE_PROGRAM)
-        return 1.0f;
-    return truncates_before_temperature(p, b, &inverse_temperature) ? 1.0f : inverse_temperature;
+    return cpu_choose_row_method(p, b).inverse_temperature;
 }
 
 float cpu_find_staged_scale(const gumbel_problem *p, int64_t b)
 {
-    float inverse_temperature;
-    return truncates_before_temperature(p, b, &inverse_temperature) ? inverse_temperature : 1.0f;
+    return cpu_choose_row_method(p, b).scale;
 }
 
-/* Whether row b's values are read from the caller's logits, without a copy. */
-static int is_staged_in_place(const cpu_job *job, int64_t b, float inverse_temperature)
-{
-    const cpu_row_tile tile = {.b = b, .dtype = job->problem->logits.dtype};
-    return job->stage->in_place && cpu_find_plain_factor(job, &tile, inverse_temperature) == 1.0f;
-}
-
-/* The value of token first_token of row b. */
-static const float *get_staged_row(const cpu_job *job, int64_t b)
+void cpu_choose_staged_rows(const cpu_job *job)
 {
     const gumbel_problem *p = job->problem;
-    if (is_staged_in_place(job, b, cpu_find_staged_temperature(p, b)))
-        return (const float *)p->logits.data + b * p->logits.stride;
+    const cpu_stage *stage = job->stage;
+    for (int64_t b = 0; b < p->batch && stage->rows; b++) {
+        const float inverse_temperature = cpu_find_staged_temperature(p, b);
+        const cpu_row_tile tile = {.b = b, .dtype = p->logits.dtype};
+        const int is_copied = cpu_find_plain_factor(job, &tile, inverse_temperature) != 1.0f;
+        const float *logits = (const float *)p->logits.data + b * p->logits.stride;
+        stage->rows[b] = (cpu_staged_row){is_copied ? stage->values + b * stage->stride : logits,
+                                          inverse_temperature};
+    }
+}
+
+/* Memory of the stage for the value of token first_token of row b. */
+static float *get_own_row(const cpu_job *job, int64_t b)
+{
     return job->stage->values + b * job->stage->stride;
+}
+
+static const float *get_staged_row(const cpu_job *job, int64_t b)
+{
+    return job->stage->rows ? job->stage->rows[b].values : get_own_row(job, b);
+}
+
+void cpu_use_own_blocks(const cpu_job *job, int64_t b)
+{
+    if (job->stage->rows)
+        job->stage->rows[b].values = get_own_row(job, b);
 }
 
 /* Adds the mass of the raw logits. The tile then reads these from z + low. */
@@ -136,16 +159,16 @@ void cpu_stage_row_tile(const cpu_job *job, const cpu_scratch *scratch, const cp
 {
     const gumbel_problem *p = job->problem;
     const cpu_stage *stage = job->stage;
-    float inverse_temperature = cpu_find_staged_temperature(p, tile->b);
+    const float inverse_temperature = stage->rows ? stage->rows[tile->b].inverse_temperature
+                                                  : cpu_find_staged_temperature(p, tile->b);
     cpu_row_tile source = *tile;
     const float *v = tile->from;
     GUMBEL_ASSERT(tile->low < tile->high && tile->b < p->batch);
-    GUMBEL_ASSERT(stage->values || stage->in_place);
+    GUMBEL_ASSERT(stage->values);
     if (stage->raw)
         add_raw_mass(job, scratch, &source, z);
-    if (!is_staged_in_place(job, tile->b, inverse_temperature)) {
-        float *to =
-            stage->values + tile->b * stage->stride + (tile->token + tile->low - p->first_token);
+    if (get_staged_row(job, tile->b) == get_own_row(job, tile->b)) {
+        float *to = get_own_row(job, tile->b) + (tile->token + tile->low - p->first_token);
         cpu_transform_row_tile(job, &source, inverse_temperature, to);
         v = to;
     }
@@ -164,18 +187,36 @@ static int is_last_block_partial(const cpu_job *job)
     return separate && job->problem->end_token % GUMBEL_BLOCK != 0;
 }
 
-const float *cpu_get_staged_block(const cpu_job *job, int64_t b, int64_t block)
+/* The padded copy of a partial first or last block; NULL if the block is whole. */
+static float *find_edge_block(const cpu_job *job, int64_t b, int64_t block)
 {
     const cpu_stage *stage = job->stage;
-    const float *edges = stage->edges + b * 2 * GUMBEL_BLOCK;
+    float *edges = stage->edges + b * 2 * GUMBEL_BLOCK;
     GUMBEL_ASSERT(b >= 0 && b < job->problem->batch);
     GUMBEL_ASSERT(block >= 0 && block < stage->blocks);
     if (block == 0 && is_first_block_partial(job))
         return edges;
     if (block == stage->blocks - 1 && is_last_block_partial(job))
         return edges + GUMBEL_BLOCK;
-    return get_staged_row(job, b) +
-           (block * GUMBEL_BLOCK - (job->problem->first_token - job->first_tile));
+    return NULL;
+}
+
+/* Index of a block in its row; its first token may come before the row's. */
+static int64_t find_block_start(const cpu_job *job, int64_t block)
+{
+    return block * GUMBEL_BLOCK - (job->problem->first_token - job->first_tile);
+}
+
+const float *cpu_get_staged_block(const cpu_job *job, int64_t b, int64_t block)
+{
+    const float *edge = find_edge_block(job, b, block);
+    return edge ? edge : get_staged_row(job, b) + find_block_start(job, block);
+}
+
+float *cpu_get_own_block(const cpu_job *job, int64_t b, int64_t block)
+{
+    float *edge = find_edge_block(job, b, block);
+    return edge ? edge : get_own_row(job, b) + find_block_start(job, block);
 }
 
 cpu_values cpu_get_staged_values(const cpu_job *job, int64_t b)

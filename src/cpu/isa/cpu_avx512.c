@@ -9,6 +9,6 @@
 #include "cpu/lanes/noise_lanes.h"
 #include "cpu/lanes/product_lanes.h"
 #include "cpu/lanes/screen_lanes.h"
-#include "cpu/lanes/truncate_lanes.h"
+#include "cpu/lanes/program_lanes.h"
 
 const cpu_kernels cpu_avx512_kernels = CPU_KERNELS(GUMBEL_ISA_AVX512, PRODUCT_PANEL);

@@ -105,6 +105,14 @@ static uint32_t find_maxima(const float *v, int64_t blocks, float *largest)
     return seen.flags;
 }
 
+static uint64_t find_blocks_from(const float *maxima, int64_t count, float bound)
+{
+    uint64_t bits = 0;
+    for (int i = 0; i < GUMBEL_BLOCK && i < count; i++)
+        bits |= (uint64_t) !(maxima[i] < bound) << i;
+    return bits;
+}
+
 /* Whether a block may have tokens: the values of a block that a program removed are not defined. */
 static int has_tokens(const cpu_span *s, int64_t block)
 {
@@ -130,10 +138,27 @@ static void add_to_bins(const cpu_span *s, const cpu_histogram *h)
     for (int64_t block = 0; block < s->blocks; block += s->step)
         for (int j = 0; j < GUMBEL_BLOCK && has_tokens(s, block); j++) {
             float z = s->v[block * GUMBEL_BLOCK + j] * h->scale;
-            if (z >= h->low && z <= h->high)
-                cpu_add_weight(&h->bins[cpu_find_bin(h, z)],
+            float place = h->by_distance ? -gumbel_typical_distance(z, h->largest, h->centre) : z;
+            if (place >= h->low && place <= h->high)
+                cpu_add_weight(&h->bins[cpu_find_bin(h, place)],
                                h->by_mass ? gumbel_token_mass(gumbel_exp(z - h->largest)) : 1);
         }
+}
+
+static void sum_facts(const cpu_span *s, int required, float largest, gumbel_facts *facts)
+{
+    for (int64_t block = 0; block < s->blocks; block += s->step)
+        for (int j = 0; j < GUMBEL_BLOCK && has_tokens(s, block); j++) {
+            const float v = s->v[block * GUMBEL_BLOCK + j], x = v - largest;
+            if (v > -INFINITY)
+                gumbel_facts_add(facts, required, v, largest, gumbel_exp(x), gumbel_exp(2.0f * x));
+        }
+}
+
+static void filter_distances(const float *v, float largest, float centre, float reach, float *out)
+{
+    for (int i = 0; i < GUMBEL_BLOCK; i++)
+        out[i] = gumbel_typical_distance(v[i], largest, centre) > reach ? -INFINITY : v[i];
 }
 
 static int filter_block(const float *v, float scale, float bound, float *out)

@@ -182,16 +182,38 @@ LANES void vu_multiply_wide(v16u a, v16u b, v16u *high, v16u *low)
     half_multiply_wide(a.h, b.h, &high->h, &low->h);
 }
 
+LANES __m256i half_lower_words(__m256i a)
+{
+    return _mm256_blend_epi32(a, _mm256_setzero_si256(), 0xaa);
+}
 LANES __m256i half_widen_add(__m256i sums, __m256i a)
 {
     sums = _mm256_add_epi64(sums, _mm256_srli_epi64(a, 32));
-    return _mm256_add_epi64(sums, _mm256_blend_epi32(a, _mm256_setzero_si256(), 0xaa));
+    return _mm256_add_epi64(sums, half_lower_words(a));
 }
 
 /* Adds the sixteen words to eight 64-bit sums; vu_widen_total() adds these up. */
 LANES v16u vu_widen_add(v16u sums, v16u a)
 {
     return (v16u){half_widen_add(sums.l, a.l), half_widen_add(sums.h, a.h)};
+}
+LANES __m256i half_multiply_pairs(__m256i a, __m256i b)
+{
+    return _mm256_add_epi64(_mm256_mul_epu32(a, b),
+                            _mm256_mul_epu32(_mm256_srli_epi64(a, 32), _mm256_srli_epi64(b, 32)));
+}
+/* Eight 64-bit sums of two products each, modulo 2^64: of all sixteen pairs of words. */
+LANES v16u vu_multiply_pairs(v16u a, v16u b)
+{
+    return (v16u){half_multiply_pairs(a.l, b.l), half_multiply_pairs(a.h, b.h)};
+}
+/* Adds the upper and the lower words of eight 64-bit values to eight 64-bit sums each. */
+LANES void vu_add_halves(v16u *high, v16u *low, v16u wide)
+{
+    high->l = _mm256_add_epi64(high->l, _mm256_srli_epi64(wide.l, 32));
+    high->h = _mm256_add_epi64(high->h, _mm256_srli_epi64(wide.h, 32));
+    low->l = _mm256_add_epi64(low->l, half_lower_words(wide.l));
+    low->h = _mm256_add_epi64(low->h, half_lower_words(wide.h));
 }
 LANES uint64_t vu_widen_total(v16u sums)
 {

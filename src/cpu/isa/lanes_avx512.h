@@ -100,6 +100,18 @@ LANES v16u vu_widen_add(v16u sums, v16u a)
     sums = _mm512_add_epi64(sums, _mm512_srli_epi64(a, 32));
     return _mm512_add_epi64(sums, _mm512_maskz_mov_epi32(0x5555, a));
 }
+/* Eight 64-bit sums of two products each, modulo 2^64: of all sixteen pairs of words. */
+LANES v16u vu_multiply_pairs(v16u a, v16u b)
+{
+    return _mm512_add_epi64(_mm512_mul_epu32(a, b),
+                            _mm512_mul_epu32(_mm512_srli_epi64(a, 32), _mm512_srli_epi64(b, 32)));
+}
+/* Adds the upper and the lower words of eight 64-bit values to eight 64-bit sums each. */
+LANES void vu_add_halves(v16u *high, v16u *low, v16u wide)
+{
+    *high = _mm512_add_epi64(*high, _mm512_srli_epi64(wide, 32));
+    *low = _mm512_add_epi64(*low, _mm512_maskz_mov_epi32(0x5555, wide));
+}
 LANES uint64_t vu_widen_total(v16u sums) { return (uint64_t)_mm512_reduce_add_epi64(sums); }
 
 /* Transposes the 4 x 4 words in each quarter: w[i] quarter q word j <-> w[j] quarter q word i. */

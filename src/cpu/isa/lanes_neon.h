@@ -145,6 +145,24 @@ LANES v16u vu_widen_add(v16u sums, v16u a)
     QUARTERS(v16u,
              vreinterpretq_u32_u64(vpadalq_u32(vreinterpretq_u64_u32(sums.val[q]), a.val[q])));
 }
+/* Eight 64-bit sums of two products each, modulo 2^64: of all sixteen pairs of words. */
+LANES v16u vu_multiply_pairs(v16u a, v16u b)
+{
+    QUARTERS(v16u,
+             vreinterpretq_u32_u64(vmlal_high_u32(
+                 vmull_u32(vget_low_u32(a.val[q]), vget_low_u32(b.val[q])), a.val[q], b.val[q])));
+}
+/* Adds the upper and the lower words of eight 64-bit values to eight 64-bit sums each. */
+LANES void vu_add_halves(v16u *high, v16u *low, v16u wide)
+{
+    for (int q = 0; q < 4; q++) {
+        uint64x2_t w = vreinterpretq_u64_u32(wide.val[q]);
+        uint64x2_t h = vsraq_n_u64(vreinterpretq_u64_u32(high->val[q]), w, 32);
+        uint64x2_t l = vaddw_u32(vreinterpretq_u64_u32(low->val[q]), vmovn_u64(w));
+        high->val[q] = vreinterpretq_u32_u64(h);
+        low->val[q] = vreinterpretq_u32_u64(l);
+    }
+}
 LANES uint64_t vu_widen_total(v16u sums)
 {
     uint64_t total = 0;

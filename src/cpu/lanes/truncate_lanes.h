@@ -23,6 +23,51 @@ static uint32_t find_maxima(const float *v, int64_t blocks, float *largest)
     return seen.flags;
 }
 
+/* Bits of the maxima of `count` blocks, of which sixteen are read, that reach `bound` if they are
+ * multiplied by `scale`. */
+LANES uint32_t find_vector_from(const float *maxima, int64_t count, float scale, float bound)
+{
+    uint32_t bits = 0;
+    if (count >= CPU_LANES)
+        return ~vm_bits(vf_less(vf_mul(vf_load(maxima), vf_set(scale)), vf_set(bound))) & 0xffffu;
+    for (int i = 0; i < (int)count; i++)
+        bits |= (uint32_t) !(maxima[i] * scale < bound) << i;
+    return bits;
+}
+
+static uint64_t find_blocks_from(const float *maxima, int64_t count, float bound)
+{
+    uint64_t bits = 0;
+    for (int i = 0; i < GUMBEL_BLOCK && i < count; i += CPU_LANES)
+        bits |= (uint64_t)find_vector_from(maxima + i, count - i, 1.0f, bound) << i;
+    return bits;
+}
+
+/* The blocks of a span that a kernel reads, if their maximum times `scale` reaches `bound`. */
+typedef struct span_blocks {
+    const cpu_span *span;
+    float scale, bound; /* above -inf, so that blocks without tokens are not read */
+    int64_t next;       /* a multiple of 16 */
+    uint32_t bits;      /* of the sixteen blocks before it that remain */
+} span_blocks;
+
+/* The index of the next block, or -1. */
+LANES int64_t take_block(span_blocks *at)
+{
+    const cpu_span *s = at->span;
+    _Static_assert(CPU_SAMPLE_STEP == CPU_LANES, "a sample has the first block of each vector");
+    while (at->bits == 0) {
+        if (at->next >= s->blocks)
+            return -1;
+        at->bits = find_vector_from(s->block_maxima + at->next,
+                                    s->step == 1 ? s->blocks - at->next : 1, at->scale, at->bound);
+        at->next += CPU_LANES;
+    }
+    const int64_t block = at->next - CPU_LANES + __builtin_ctz(at->bits);
+    at->bits &= at->bits - 1;
+    return block;
+}
+
 /* gumbel_token_mass() in two halves, both exact. */
 LANES void lanes_mass(v16f e, v16u *high, v16u *low)
 {
@@ -42,9 +87,8 @@ static int64_t sum_masses(const cpu_span *s, float bound, float largest, cpu_wei
     float reach = largest - GUMBEL_MASS_REACH > bound ? largest - GUMBEL_MASS_REACH : bound;
     v16u highs = vu_set(0), lows = vu_set(0);
     v16f m = vf_set(largest), lowest = vf_set(bound), nothing = vf_set(-INFINITY);
-    for (int64_t i = 0; i < s->blocks; i += s->step) {
-        if (s->block_maxima[i] < reach)
-            continue;
+    span_blocks at = {s, 1.0f, reach, 0, 0};
+    for (int64_t i; (i = take_block(&at)) >= 0;) {
         const float *v = s->v + i * GUMBEL_BLOCK;
         UNROLLED
         for (int pair = 0; pair < 2; pair++, v += 32) {
@@ -76,47 +120,111 @@ LANES v16u lanes_key(v16f v)
     return vu_of_bits(vf_select(vf_less(plus, zero), negative, positive));
 }
 
-/* Adds the values whose bits are set in `in` to their bins, cpu_find_bin(). A NaN, which a row has
- * only if the caller changes it during the call, stays within the bins. */
-LANES void add_lanes_to_bins(const cpu_histogram *h, v16f values, uint32_t in)
+/* gumbel_typical_distance(), negative. */
+LANES v16f lanes_negative_distance(v16f v, v16f largest, v16f centre)
 {
-    uint32_t places[CPU_LANES], high[CPU_LANES], low[CPU_LANES];
+    v16f difference = vf_sub(vf_sub(v, largest), centre), zero = vf_set(0.0f);
+    v16f opposite = vf_sub(zero, difference);
+    return vf_select(vf_less(difference, opposite), difference, opposite);
+}
+
+/* The values that a histogram of scaled values v distributes. */
+LANES v16f lanes_distributed(const cpu_histogram *h, v16f v, int by_distance)
+{
+    return by_distance ? lanes_negative_distance(v, vf_set(h->largest), vf_set(h->centre)) : v;
+}
+
+/* A value, at least -FLT_MAX, below which all negative distances are below the histogram's. The
+ * margin covers the roundings of a distance and of this. */
+static float find_farthest_value(const cpu_histogram *h)
+{
+    const float margin = (fabsf(h->largest) + fabsf(h->centre) + fabsf(h->low)) * 0x1p-20f;
+    const float value = (h->largest + (h->low + h->centre)) - margin;
+    return value > -FLT_MAX ? value : -FLT_MAX;
+}
+
+/* The bins of values, cpu_find_bin(), before the shift. A NaN, which a row has only if the caller
+ * changes it during the call, stays within the bins. */
+LANES v16u lanes_places(const cpu_histogram *h, v16f values)
+{
     v16u last = vu_set(((uint32_t)CPU_BINS << h->shift) - 1), place;
     if (h->slope > 0.0f)
         place = vu_truncate(vf_mul(vf_sub(values, vf_set(h->low)), vf_set(h->slope)));
     else
         place = vu_add(lanes_key(values), vu_set(0u - h->low_key));
-    vu_store(places, vu_min(place, last));
-    if (!h->by_mass) {
-        for (; in != 0; in &= in - 1)
-            h->bins[places[__builtin_ctz(in)] >> h->shift].low++;
-        return;
+    return vu_min(place, last);
+}
+
+/* Values in the range of a histogram, until they fill a vector. */
+typedef struct bins_waiting {
+    int count;
+    float
+        v[CPU_LANES + GUMBEL_BLOCK + CPU_LANES]; /* an unfilled vector, a block, one stored whole */
+} bins_waiting;
+
+/* Adds the masses of all full vectors, or of all values, to the bins. Few lanes of most vectors are
+ * in range, so this computes a third of the exponentials, and predicts branches. */
+LANES void add_waiting_masses(const cpu_histogram *h, int by_distance, bins_waiting *w, int all)
+{
+    uint32_t places[CPU_LANES], high[CPU_LANES], low[CPU_LANES];
+    int at = 0;
+    for (; at + CPU_LANES <= w->count || (all && at < w->count); at += CPU_LANES) {
+        const v16f v = vf_load(w->v + at);
+        const int count = w->count - at < CPU_LANES ? w->count - at : CPU_LANES;
+        v16u halves[2];
+        vu_store(places, lanes_places(h, lanes_distributed(h, v, by_distance)));
+        lanes_mass(lanes_exp(vf_sub(v, vf_set(h->largest))), &halves[0], &halves[1]);
+        vu_store(high, halves[0]);
+        vu_store(low, halves[1]);
+        for (int lane = 0; lane < count; lane++) {
+            cpu_weight *bin = &h->bins[places[lane] >> h->shift];
+            bin->high += high[lane];
+            bin->low += low[lane];
+        }
     }
-    v16u halves[2];
-    lanes_mass(lanes_exp(vf_sub(values, vf_set(h->largest))), &halves[0], &halves[1]);
-    vu_store(high, halves[0]);
-    vu_store(low, halves[1]);
-    for (; in != 0; in &= in - 1) {
-        int lane = __builtin_ctz(in);
-        cpu_weight *bin = &h->bins[places[lane] >> h->shift];
-        bin->high += high[lane];
-        bin->low += low[lane];
+    vf_store(w->v, vf_load(w->v + at));
+    w->count -= at;
+}
+
+/* `by_mass` and `by_distance` are constants of each instance. */
+LANES void add_span_to_bins(const cpu_span *s, const cpu_histogram *h, int by_mass, int by_distance)
+{
+    const v16f low = vf_set(h->low), high = vf_set(h->high), scale = vf_set(h->scale);
+    bins_waiting waiting;
+    waiting.count = 0;
+    span_blocks at = {s, h->scale, by_distance ? find_farthest_value(h) : h->low, 0, 0};
+    for (int64_t i; (i = take_block(&at)) >= 0;) {
+        for (int q = 0; q < 4; q++) {
+            const v16f v = vf_mul(vf_load(s->v + i * GUMBEL_BLOCK + 16 * q), scale);
+            const v16f values = lanes_distributed(h, v, by_distance);
+            const uint32_t out = vm_bits(vf_less(values, low)) | vm_bits(vf_less(high, values));
+            uint32_t in = ~out & 0xffffu, places[CPU_LANES];
+            if (in != 0 && by_mass) {
+                vu_compress_store((uint32_t *)waiting.v + waiting.count, vu_of_bits(v), in);
+                waiting.count += __builtin_popcount(in);
+            } else if (in != 0) {
+                vu_store(places, lanes_places(h, values));
+                for (; in != 0; in &= in - 1)
+                    h->bins[places[__builtin_ctz(in)] >> h->shift].low++;
+            }
+        }
+        if (by_mass && waiting.count >= CPU_LANES)
+            add_waiting_masses(h, by_distance, &waiting, 0);
     }
+    if (by_mass)
+        add_waiting_masses(h, by_distance, &waiting, 1);
 }
 
 static void add_to_bins(const cpu_span *s, const cpu_histogram *h)
 {
-    v16f low = vf_set(h->low), high = vf_set(h->high), scale = vf_set(h->scale);
-    for (int64_t i = 0; i < s->blocks; i += s->step) {
-        if (s->block_maxima[i] * h->scale < h->low)
-            continue;
-        for (int q = 0; q < 4; q++) {
-            v16f values = vf_mul(vf_load(s->v + i * GUMBEL_BLOCK + 16 * q), scale);
-            uint32_t out = vm_bits(vf_less(values, low)) | vm_bits(vf_less(high, values));
-            if (out != 0xffffu)
-                add_lanes_to_bins(h, values, ~out & 0xffffu);
-        }
-    }
+    if (h->by_distance && h->by_mass)
+        add_span_to_bins(s, h, 1, 1);
+    else if (h->by_distance)
+        add_span_to_bins(s, h, 0, 1);
+    else if (h->by_mass)
+        add_span_to_bins(s, h, 1, 0);
+    else
+        add_span_to_bins(s, h, 0, 0);
 }
 
 static int filter_block(const float *v, float scale, float bound, float *out)
@@ -136,9 +244,8 @@ static int64_t count_above(const cpu_span *s, float scale, float bound)
 {
     int64_t count = 0;
     v16f times = vf_set(scale), lowest = vf_set(bound);
-    for (int64_t i = 0; i < s->blocks; i += s->step) {
-        if (!(s->block_maxima[i] * scale > bound))
-            continue;
+    span_blocks at = {s, scale, bound > -FLT_MAX ? bound : -FLT_MAX, 0, 0};
+    for (int64_t i; (i = take_block(&at)) >= 0;) {
         for (int q = 0; q < 4; q++) {
             v16f values = vf_mul(vf_load(s->v + i * GUMBEL_BLOCK + 16 * q), times);
             count += __builtin_popcount(vm_bits(vf_less(lowest, values)));

@@ -67,11 +67,9 @@ static void run_typical_p(program_run *run)
     const gumbel_row_program *q = &run->program;
     const gumbel_facts facts = cpu_sum_facts(&run->row, GUMBEL_FACT_ENTROPY);
     const float centre = gumbel_log_mass(facts.mass) - gumbel_facts_entropy(&facts);
-    const gumbel_wide needed = gumbel_nucleus_mass(q->typical_p, facts.mass);
-    float reach = cpu_select_typical_distance(&run->row, centre, needed, 1);
+    float reach = cpu_select_typical_mass(&run->row, centre, q->typical_p, &facts);
     if (q->min_keep > 1)
-        reach = fmaxf(reach,
-                      cpu_select_typical_distance(&run->row, centre, (gumbel_wide)q->min_keep, 0));
+        reach = fmaxf(reach, cpu_select_typical_count(&run->row, centre, q->min_keep));
     cpu_remove_atypical(&run->row, centre, reach);
 }
 
@@ -167,16 +165,17 @@ static void run_rule(program_run *run, gumbel_program_rule rule)
     }
 }
 
-void cpu_run_program(cpu_rows_call *r, int64_t b)
+void cpu_run_program(cpu_rows_call *r, int64_t b, int first_rule)
 {
     program_run run = {.call = r,
                        .b = b,
                        .program = gumbel_problem_program(&r->problem, b),
                        .row = cpu_make_program_row(&r->job, b)};
-    for (int i = 0; i < GUMBEL_PROGRAM_LENGTH; i++) {
+    for (int i = first_rule; i < GUMBEL_PROGRAM_LENGTH; i++) {
         const gumbel_program_rule rule = (gumbel_program_rule)run.program.rules[i];
-        if (gumbel_rule_is_on(&run.program, rule))
-            run_rule(&run, rule);
+        if (!gumbel_rule_is_on(&run.program, rule))
+            continue;
+        run_rule(&run, rule);
         if (!isfinite(cpu_get_program_values(&run.row).largest))
             return; /* a temperature made the values infinite */
     }

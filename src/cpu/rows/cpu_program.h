@@ -7,8 +7,9 @@
 
 #include "cpu/rows/cpu_row_truncate.h"
 
-/* Runs the program of row b, which is not greedy and has a token. The staged values become z: -inf
- * for a removed token, or in a block whose maximum is -inf, any value. */
-void cpu_run_program(cpu_rows_call *call, int64_t b);
+/* Runs the program of row b, which is not greedy and has a token, from its rule number `first_rule`
+ * on. The staged values become z: -inf for a removed token, or in a block whose maximum is -inf,
+ * any value. */
+void cpu_run_program(cpu_rows_call *call, int64_t b, int first_rule);
 
 #endif

@@ -2,15 +2,12 @@
 #include "cpu/rows/cpu_program_sums.h"
 
 #include "core/fail.h"
-
-/* Bits of a distance that one step of its selection determines. */
-#define STEP_BITS 11
-#define STEP_BINS (1 << STEP_BITS)
+#include "cpu/rows/cpu_truncate.h"
 
 cpu_program_row cpu_make_program_row(const cpu_job *job, int64_t b)
 {
     const cpu_stage *stage = job->stage;
-    GUMBEL_ASSERT(!stage->in_place && stage->block_maxima);
+    GUMBEL_ASSERT(stage->values && stage->block_maxima);
     return (cpu_program_row){.job = job,
                              .kernels = job->device->kernels,
                              .b = b,
@@ -23,10 +20,9 @@ cpu_values cpu_get_program_values(const cpu_program_row *row)
     return cpu_get_staged_values(row->job, row->b);
 }
 
-/* The values of a block, which may be overwritten. */
-static float *get_block(const cpu_program_row *row, int64_t block)
+static const float *get_block(const cpu_program_row *row, int64_t block)
 {
-    return (float *)(uintptr_t)cpu_get_staged_block(row->job, row->b, block);
+    return cpu_get_staged_block(row->job, row->b, block);
 }
 
 static int has_tokens(const cpu_program_row *row, int64_t block)
@@ -34,153 +30,159 @@ static int has_tokens(const cpu_program_row *row, int64_t block)
     return row->maxima[block] > -INFINITY;
 }
 
-static void update_maximum(cpu_program_row *row, int64_t block)
-{
-    row->kernels->find_maxima(get_block(row, block), 1, &row->maxima[block]);
-}
-
 static int64_t get_token(const cpu_program_row *row, int64_t block, int i)
 {
     return row->job->first_tile + block * GUMBEL_BLOCK + i;
 }
 
-/* ----------------------------------------------------------------------------------- sums ---- */
+/* A change of the values of a block: from v to `to`, which may be v. */
+typedef void (*change_block)(const cpu_program_row *row, void *how, int64_t block, const float *v,
+                             float *to);
 
-/* e[i] = exp(v[i] - largest), and 0 for values far below it. */
-static void exponentiate_block(const cpu_program_row *row, const float *v, float largest, float *e)
+/* Changes all blocks with tokens. The row is then copied, if it was not before. */
+static void change_blocks(cpu_program_row *row, change_block change, void *how)
 {
-    memcpy(e, v, GUMBEL_BLOCK * sizeof *e);
-    row->kernels->exponentiate_row(e, GUMBEL_BLOCK, largest);
-}
-
-static void add_block_facts(const cpu_program_row *row, int64_t block, int required, float largest,
-                            gumbel_facts *facts)
-{
-    const float *v = get_block(row, block);
-    float e[GUMBEL_BLOCK] = {0}, squared[GUMBEL_BLOCK] = {0};
-    if (required & ~GUMBEL_FACT_SPREAD)
-        exponentiate_block(row, v, largest, e);
-    if (required & GUMBEL_FACT_SQUARED) {
-        for (int i = 0; i < GUMBEL_BLOCK; i++)
-            squared[i] = 2.0f * (v[i] - largest);
-        row->kernels->exponentiate_row(squared, GUMBEL_BLOCK, 0.0f);
+    for (int64_t first = 0; first < row->blocks; first += GUMBEL_BLOCK) {
+        uint64_t bits =
+            row->kernels->find_blocks_from(row->maxima + first, row->blocks - first, -FLT_MAX);
+        for (; bits != 0; bits &= bits - 1) {
+            const int64_t block = first + __builtin_ctzll(bits);
+            float *to = cpu_get_own_block(row->job, row->b, block);
+            change(row, how, block, get_block(row, block), to);
+            row->kernels->find_maxima(to, 1, &row->maxima[block]);
+        }
     }
-    for (int i = 0; i < GUMBEL_BLOCK; i++)
-        if (v[i] > -INFINITY)
-            gumbel_facts_add(facts, required, v[i], largest, e[i], squared[i]);
+    cpu_use_own_blocks(row->job, row->b);
 }
+
+/* ----------------------------------------------------------------------------------- sums ---- */
 
 gumbel_facts cpu_sum_facts(const cpu_program_row *row, int required)
 {
-    const float largest = cpu_get_program_values(row).largest;
+    const cpu_values values = cpu_get_program_values(row);
     gumbel_facts facts = {0};
-    for (int64_t block = 0; block < row->blocks; block++)
-        if (has_tokens(row, block))
-            add_block_facts(row, block, required, largest, &facts);
+    for (int i = 0; i < values.spans; i++)
+        row->kernels->sum_facts(&values.span[i], required, values.largest, &facts);
     return facts;
 }
 
 /* ------------------------------------------------------------------------------- removals ---- */
 
+/* Removes values below the bound, and of those that equal it all after the first `tied`. */
+static void remove_block_below(const cpu_program_row *row, void *how, int64_t block, const float *v,
+                               float *to)
+{
+    gumbel_cutoff *cutoff = how;
+    (void)block;
+    row->kernels->filter_block(v, 1.0f, cutoff->bound, to);
+    if (cutoff->tied == GUMBEL_TIES_ALL_KEPT)
+        return;
+    for (int i = 0; i < GUMBEL_BLOCK; i++)
+        if (to[i] == cutoff->bound && cutoff->tied-- <= 0)
+            to[i] = -INFINITY;
+}
+
 void cpu_remove_below(cpu_program_row *row, gumbel_cutoff cutoff)
 {
-    int64_t tied = cutoff.tied;
-    for (int64_t block = 0; block < row->blocks; block++) {
-        if (!has_tokens(row, block))
-            continue;
-        if (row->maxima[block] < cutoff.bound) {
-            row->maxima[block] = -INFINITY;
-            continue;
-        }
-        float *v = get_block(row, block);
-        for (int i = 0; i < GUMBEL_BLOCK; i++)
-            if (v[i] < cutoff.bound || (v[i] == cutoff.bound && tied-- <= 0))
-                v[i] = -INFINITY;
-        update_maximum(row, block);
-    }
+    for (int64_t block = 0; block < row->blocks; block++)
+        row->maxima[block] = row->maxima[block] < cutoff.bound ? -INFINITY : row->maxima[block];
+    change_blocks(row, remove_block_below, &cutoff);
 }
 
 /* ------------------------------------------------------------------------------- typical ---- */
 
-/* Adds the weights of the tokens whose distance has the bits `prefix` above `shift` + STEP_BITS to
- * the bins of the next STEP_BITS bits. */
-static void add_distances(const cpu_program_row *row, float largest, float centre, int by_mass,
-                          int shift, uint32_t prefix, gumbel_wide *bins)
+/* The row's negative distances, to be selected from 0 downwards. */
+static cpu_values get_distances(const cpu_program_row *row, float centre)
 {
-    float e[GUMBEL_BLOCK] = {0};
-    for (int64_t block = 0; block < row->blocks; block++) {
-        if (!has_tokens(row, block))
-            continue;
-        const float *v = get_block(row, block);
-        if (by_mass)
-            exponentiate_block(row, v, largest, e);
-        for (int i = 0; i < GUMBEL_BLOCK; i++) {
-            const uint64_t bits =
-                gumbel_bits_of(gumbel_typical_distance(v[i], largest, centre)) >> shift;
-            if (v[i] > -INFINITY && bits >> STEP_BITS == prefix)
-                bins[bits % STEP_BINS] += by_mass ? gumbel_token_mass(e[i]) : 1;
-        }
-    }
+    cpu_values values = cpu_get_program_values(row);
+    values.by_distance = 1;
+    values.centre = centre;
+    return values;
 }
 
-float cpu_select_typical_distance(const cpu_program_row *row, float centre, gumbel_wide needed,
-                                  int by_mass)
+float cpu_select_typical_mass(const cpu_program_row *row, float centre, float typical_p,
+                              const gumbel_facts *facts)
 {
-    /* Distances are at least 0, so that their bits are ordered as they are. */
-    static const int shifts[] = {2 * STEP_BITS, STEP_BITS, 0};
-    const float largest = cpu_get_program_values(row).largest;
-    gumbel_wide above = 0;
-    uint32_t prefix = 0;
-    for (int step = 0; step < 3; step++) {
-        gumbel_wide bins[STEP_BINS] = {0};
-        uint32_t bin = 0;
-        add_distances(row, largest, centre, by_mass, shifts[step], prefix, bins);
-        while (bin < STEP_BINS && above + bins[bin] < needed)
-            above += bins[bin++];
-        if (bin == STEP_BINS)
-            return INFINITY;
-        prefix = prefix << STEP_BITS | bin;
-    }
-    return gumbel_float_of(prefix);
+    cpu_weight bins[CPU_BINS];
+    const cpu_values distances = get_distances(row, centre);
+    const gumbel_wide needed = gumbel_nucleus_mass(typical_p, facts->mass);
+    const gumbel_cutoff none = {-FLT_MAX, GUMBEL_TIES_ALL_KEPT};
+    /* If all larger values are within reach, the search ends where that of top_p would. */
+    const float lowest = gumbel_nucleus_search_start(distances.largest, facts->mass - needed,
+                                                     facts->count, none),
+                start = fminf(centre, lowest - distances.largest - centre);
+    cpu_selection found = cpu_select_nucleus(row->kernels, &distances, facts->mass, needed,
+                                             facts->count, fmaxf(start, -FLT_MAX), bins);
+    if (!found.reached)
+        found = cpu_select_by_weight(row->kernels, &distances, 1, needed, -FLT_MAX, bins);
+    return found.reached ? -found.value : INFINITY;
+}
+
+float cpu_select_typical_count(const cpu_program_row *row, float centre, int64_t count)
+{
+    cpu_weight bins[CPU_BINS];
+    const cpu_values distances = get_distances(row, centre);
+    const cpu_selection found =
+        cpu_select_by_weight(row->kernels, &distances, 0, (gumbel_wide)count, -FLT_MAX, bins);
+    return found.reached ? -found.value : INFINITY;
+}
+
+typedef struct typical_range {
+    float largest, centre, reach;
+} typical_range;
+
+static void remove_atypical_block(const cpu_program_row *row, void *how, int64_t block,
+                                  const float *v, float *to)
+{
+    const typical_range *range = how;
+    (void)block;
+    row->kernels->filter_distances(v, range->largest, range->centre, range->reach, to);
 }
 
 void cpu_remove_atypical(cpu_program_row *row, float centre, float reach)
 {
-    const float largest = cpu_get_program_values(row).largest;
-    for (int64_t block = 0; block < row->blocks; block++) {
-        if (!has_tokens(row, block))
-            continue;
-        float *v = get_block(row, block);
-        for (int i = 0; i < GUMBEL_BLOCK; i++)
-            if (gumbel_typical_distance(v[i], largest, centre) > reach)
-                v[i] = -INFINITY;
-        update_maximum(row, block);
-    }
+    typical_range range = {cpu_get_program_values(row).largest, centre, reach};
+    /* Values below the largest one of a block, which is on the lower side, are farther away. */
+    for (int64_t block = 0; block < row->blocks; block++)
+        if ((row->maxima[block] - range.largest) - centre < -reach)
+            row->maxima[block] = -INFINITY;
+    change_blocks(row, remove_atypical_block, &range);
 }
 
 /* --------------------------------------------------------------------- changes of values ---- */
 
+static void scale_block(const cpu_program_row *row, void *how, int64_t block, const float *v,
+                        float *to)
+{
+    const float *factor = how;
+    (void)block;
+    row->kernels->filter_block(v, *factor, -INFINITY, to);
+}
+
 void cpu_scale_program_row(cpu_program_row *row, float factor)
 {
-    for (int64_t block = 0; block < row->blocks; block++)
-        if (has_tokens(row, block)) {
-            row->kernels->scale_row(get_block(row, block), GUMBEL_BLOCK, factor);
-            row->maxima[block] *= factor; /* the largest product is that of the largest value */
-        }
+    change_blocks(row, scale_block, &factor);
+}
+
+typedef struct smoothing {
+    float largest, factor, curve;
+} smoothing;
+
+static void smooth_block(const cpu_program_row *row, void *how, int64_t block, const float *v,
+                         float *to)
+{
+    const smoothing *by = how;
+    (void)row;
+    (void)block;
+    for (int i = 0; i < GUMBEL_BLOCK; i++)
+        to[i] =
+            v[i] > -INFINITY ? gumbel_smooth_value(v[i], by->largest, by->factor, by->curve) : v[i];
 }
 
 void cpu_smooth_program_row(cpu_program_row *row, float factor, float curve)
 {
-    const float largest = cpu_get_program_values(row).largest;
-    for (int64_t block = 0; block < row->blocks; block++) {
-        if (!has_tokens(row, block))
-            continue;
-        float *v = get_block(row, block);
-        for (int i = 0; i < GUMBEL_BLOCK; i++)
-            if (v[i] > -INFINITY)
-                v[i] = gumbel_smooth_value(v[i], largest, factor, curve);
-        update_maximum(row, block);
-    }
+    smoothing by = {cpu_get_program_values(row).largest, factor, curve};
+    change_blocks(row, smooth_block, &by);
 }
 
 /* ------------------------------------------------------------------------------------ XTC ---- */
@@ -231,39 +233,61 @@ int cpu_is_excluded(const cpu_program_row *row, int64_t token)
     return is_excluded(row, get_block(row, at / GUMBEL_BLOCK)[at % GUMBEL_BLOCK], token);
 }
 
+/* Adds the numbers and masses of a block with excluded tokens. */
+static void add_block_exclusion(const cpu_program_row *row, int64_t block, float largest,
+                                cpu_exclusion *sums)
+{
+    const float *v = get_block(row, block);
+    for (int i = 0; i < GUMBEL_BLOCK; i++)
+        if (is_excluded(row, v[i], get_token(row, block, i))) {
+            sums->excluded_count++;
+            sums->excluded += gumbel_token_mass(gumbel_exp(v[i] - largest));
+        } else if (v[i] > -INFINITY) {
+            sums->remaining_count++;
+            sums->remaining += gumbel_token_mass(gumbel_exp(v[i] - row->excluded_from));
+        }
+}
+
+/* Adds those of the blocks of a span from `first` on that have no excluded token, up to the next
+ * one that has. Returns that one. */
+static int64_t add_blocks_without_exclusion(const cpu_program_row *row, const cpu_span *span,
+                                            int64_t first, cpu_exclusion *sums)
+{
+    int64_t end = first;
+    gumbel_facts facts = {0};
+    while (end < span->blocks && span->block_maxima[end] < row->excluded_from)
+        end++;
+    const cpu_span run = {span->v + first * GUMBEL_BLOCK, span->block_maxima + first, end - first,
+                          1};
+    row->kernels->sum_facts(&run, GUMBEL_FACT_MASS, row->excluded_from, &facts);
+    sums->remaining_count += facts.count;
+    sums->remaining += facts.mass;
+    return end;
+}
+
 cpu_exclusion cpu_sum_exclusion(const cpu_program_row *row)
 {
-    const float largest = cpu_get_program_values(row).largest;
-    float remaining[GUMBEL_BLOCK], e[GUMBEL_BLOCK];
+    const cpu_values values = cpu_get_program_values(row);
     cpu_exclusion sums = {0};
-    for (int64_t block = 0; block < row->blocks; block++) {
-        if (!has_tokens(row, block))
-            continue;
-        const float *v = get_block(row, block);
-        for (int i = 0; i < GUMBEL_BLOCK; i++) {
-            const int excluded = is_excluded(row, v[i], get_token(row, block, i));
-            remaining[i] = excluded ? -INFINITY : v[i];
-            sums.remaining_count += remaining[i] > -INFINITY;
-            sums.excluded_count += excluded;
-            if (excluded)
-                sums.excluded += gumbel_token_mass(gumbel_exp(v[i] - largest));
+    int64_t first = 0; /* block of the span */
+    for (int i = 0; i < values.spans; first += values.span[i++].blocks)
+        for (int64_t block = 0; block < values.span[i].blocks; block++) {
+            block = add_blocks_without_exclusion(row, &values.span[i], block, &sums);
+            if (block < values.span[i].blocks)
+                add_block_exclusion(row, first + block, values.largest, &sums);
         }
-        exponentiate_block(row, remaining, row->excluded_from, e);
-        for (int i = 0; i < GUMBEL_BLOCK; i++)
-            sums.remaining += gumbel_token_mass(e[i]);
-    }
     return sums;
+}
+
+static void shift_block(const cpu_program_row *row, void *how, int64_t block, const float *v,
+                        float *to)
+{
+    const float *shift = how;
+    for (int i = 0; i < GUMBEL_BLOCK; i++)
+        to[i] = is_excluded(row, v[i], get_token(row, block, i)) ? v[i] + *shift : v[i];
 }
 
 void cpu_shift_excluded(cpu_program_row *row, float shift)
 {
-    for (int64_t block = 0; block < row->blocks; block++) {
-        if (!has_tokens(row, block) || row->maxima[block] < row->excluded_from)
-            continue;
-        float *v = get_block(row, block);
-        for (int i = 0; i < GUMBEL_BLOCK; i++)
-            if (is_excluded(row, v[i], get_token(row, block, i)))
-                v[i] += shift;
-        update_maximum(row, block);
-    }
+    change_blocks(row, shift_block, &shift);
 }

@@ -2,7 +2,8 @@
  *
  * Passes over the staged values of a row that runs its program: sums, selections, removals and
  * changes of values. Block maxima are kept up to date; a block without tokens has -inf, and its
- * values are then not defined.
+ * values are then not defined. The first change copies the blocks with tokens, if the staged values
+ * are the caller's logits.
  */
 #ifndef GUMBEL_CPU_PROGRAM_SUMS_H
 #define GUMBEL_CPU_PROGRAM_SUMS_H
@@ -26,15 +27,16 @@ cpu_program_row cpu_make_program_row(const cpu_job *job, int64_t b);
 /* All values as the selections of cpu_truncate.h read them. */
 cpu_values cpu_get_program_values(const cpu_program_row *row);
 
-/* The sums that `required`, GUMBEL_FACT_ bits, names. */
+/* The sums that `required`, one GUMBEL_FACT_ bit, names. */
 gumbel_facts cpu_sum_facts(const cpu_program_row *row, int required);
 
 void cpu_remove_below(cpu_program_row *row, gumbel_cutoff cutoff);
 
-/* The smallest gumbel_typical_distance() at which the tokens up to it have a mass, or a number, of
- * at least `needed`; +inf if all tokens have less. */
-float cpu_select_typical_distance(const cpu_program_row *row, float centre, gumbel_wide needed,
-                                  int by_mass);
+/* The smallest gumbel_typical_distance() at which the tokens up to it have typical_p of the mass,
+ * or are `count` in number; +inf if no finite one is. `facts` has mass and number of all tokens. */
+float cpu_select_typical_mass(const cpu_program_row *row, float centre, float typical_p,
+                              const gumbel_facts *facts);
+float cpu_select_typical_count(const cpu_program_row *row, float centre, int64_t count);
 
 /* Removes the tokens farther from the centre than `reach`. */
 void cpu_remove_atypical(cpu_program_row *row, float centre, float reach);

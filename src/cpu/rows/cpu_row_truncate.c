@@ -54,24 +54,23 @@ void cpu_truncate_row(cpu_rows_call *r, int64_t b)
     const gumbel_problem *p = &r->problem;
     cpu_weight bins[CPU_BINS];
     cpu_row_truncation *own = &r->rows[b];
-    gumbel_row row = gumbel_problem_row(p, b);
-    gumbel_rules rules = gumbel_problem_rules(p, b, row.greedy);
+    const cpu_row_method method = cpu_choose_row_method(p, b);
     GUMBEL_ASSERT(b >= 0 && b < p->batch);
-    *own = (cpu_row_truncation){
-        .scale = cpu_find_staged_scale(p, b), .bound = -FLT_MAX, .tied_end = INT64_MAX};
+    *own = (cpu_row_truncation){.scale = method.scale, .bound = -FLT_MAX, .tied_end = INT64_MAX};
     own->flags = cpu_get_row_flags(r, b);
     if (own->flags)
         return;
     check_largest(r, b);
-    if (!own->flags && !own->empty && p->features & GUMBEL_FEATURE_PROGRAM && !row.greedy) {
-        cpu_run_program(r, b);
+    if (!own->flags && !own->empty && method.runs_program) {
+        cpu_run_program(r, b, method.first_rule);
         check_largest(r, b);
     }
     if (own->flags || own->empty)
         return;
     cpu_values values = cpu_get_staged_values(&r->job, b);
-    if (gumbel_rules_truncate(&rules)) {
-        gumbel_cutoff cutoff = cpu_find_truncation(r->job.device->kernels, &values, &rules, bins);
+    if (!method.runs_program && gumbel_rules_truncate(&method.rules)) {
+        gumbel_cutoff cutoff =
+            cpu_find_truncation(r->job.device->kernels, &values, &method.rules, bins);
         GUMBEL_ASSERT(cutoff.bound <= values.largest * own->scale || own->scale != 1.0f);
         own->bound = cutoff.bound;
         own->tied_end = find_tied_end(r, b, cutoff.bound, cutoff.tied);
@@ -83,6 +82,13 @@ void cpu_truncate_row(cpu_rows_call *r, int64_t b)
 int cpu_may_block_survive(const cpu_rows_call *r, int64_t b, int64_t block)
 {
     return r->stage.block_maxima[b * r->stage.maxima_stride + block] >= r->rows[b].bound;
+}
+
+uint64_t cpu_find_survivors(const cpu_rows_call *r, int64_t b, int64_t block)
+{
+    const float *maxima = r->stage.block_maxima + b * r->stage.maxima_stride;
+    return r->job.device->kernels->find_blocks_from(maxima + block, r->stage.blocks - block,
+                                                    r->rows[b].bound);
 }
 
 int cpu_load_kept_block(const cpu_rows_call *r, int64_t b, int64_t block, float *out)

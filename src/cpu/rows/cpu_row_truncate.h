@@ -40,6 +40,9 @@ void cpu_truncate_row(cpu_rows_call *call, int64_t b);
 /* Whether a block of row b may have survivors. */
 int cpu_may_block_survive(const cpu_rows_call *call, int64_t b, int64_t block);
 
+/* Bits of the blocks that may have survivors, among the 64 of row b from `block` on. */
+uint64_t cpu_find_survivors(const cpu_rows_call *call, int64_t b, int64_t block);
+
 /* out[64] = z of a block of row b, -inf for removed tokens; returns the number of survivors. */
 int cpu_load_kept_block(const cpu_rows_call *call, int64_t b, int64_t block, float *out);
 

@@ -81,10 +81,11 @@ static void stage_rows(cpu_rows_call *r, cpu_device *cpu, const gumbel_problem *
     if (truncates)
         carve_call(r, &cursor, p, cpu->threads);
     GUMBEL_ASSERT(!r->rows || (r->summaries && r->stage.block_maxima));
-    GUMBEL_ASSERT(r->stage.values || r->processed || !r->rows || r->stage.in_place);
+    GUMBEL_ASSERT(r->stage.values || !r->rows);
     if (r->stage.raw)
         gumbel_summaries_clear(r->stage.raw, cpu->threads * p->batch);
     cpu_prepare_job(&r->job, cpu, &r->problem, workspace);
+    cpu_choose_staged_rows(&r->job);
     r->staged = cpu_run_job(&r->job);
     GUMBEL_ASSERT(r->staged >= 1 && r->staged <= cpu->threads);
 }
@@ -97,22 +98,32 @@ static void clear_thread_summaries(cpu_rows_call *r, int32_t thread)
     gumbel_summaries_clear(scratch.summaries, r->problem.batch * r->problem.sampling.num_samples);
 }
 
-/* Draws from one block of row b; z is -inf for removed tokens. */
-static void draw_block(const cpu_rows_call *r, const cpu_scratch *scratch, int64_t b, int64_t block,
-                       const float *z)
+/* Draws from consecutive blocks of row b; z is -inf for removed tokens. */
+static void draw_blocks(const cpu_rows_call *r, const cpu_scratch *scratch, int64_t b,
+                        int64_t block, int64_t count, const float *z)
 {
     const gumbel_problem *p = &r->problem;
     gumbel_row row = gumbel_problem_row(p, b);
     int64_t first_draw = b * p->sampling.num_samples;
     int64_t token = r->job.first_tile + block * GUMBEL_BLOCK;
-    cpu_token_range range = cpu_find_counted_range(p, token, GUMBEL_BLOCK);
-    GUMBEL_ASSERT(b >= 0 && b < p->batch && block >= 0 && block < r->stage.blocks);
+    cpu_token_range range = cpu_find_counted_range(p, token, count * GUMBEL_BLOCK);
+    GUMBEL_ASSERT(b >= 0 && b < p->batch && block >= 0 && block + count <= r->stage.blocks);
     cpu_draw draw = cpu_make_draw(p, &row, first_draw, token, range.low, range.high);
     if (p->sampling.given.data)
         draw.num_samples = 0;
     draw.with_mass = p->with_mass;
     draw.summaries = scratch->summaries + first_draw;
     r->job.device->kernels->draw_tokens(z, &draw);
+}
+
+/* Draws from `count` blocks of row b, from `block` on, all of which may survive. */
+static void draw_survivors(const cpu_rows_call *r, const cpu_scratch *scratch, int64_t b,
+                           int64_t block, int64_t count)
+{
+    float z[CPU_DRAW_BLOCKS * GUMBEL_BLOCK];
+    for (int64_t i = 0; i < count; i++)
+        cpu_load_kept_block(r, b, block + i, z + i * GUMBEL_BLOCK);
+    draw_blocks(r, scratch, b, block, count, z);
 }
 
 static int64_t count_claims_of_row(const cpu_rows_call *r)
@@ -125,17 +136,19 @@ static void draw_item(cpu_rows_call *r, int32_t thread, int64_t item)
     cpu_scratch scratch = cpu_get_scratch(&r->job, thread);
     int64_t claims = count_claims_of_row(r);
     int64_t b = item / claims, block = item % claims * CPU_DRAW_BLOCKS;
-    int64_t end =
-        block + CPU_DRAW_BLOCKS < r->stage.blocks ? block + CPU_DRAW_BLOCKS : r->stage.blocks;
-    GUMBEL_ASSERT(b < r->problem.batch && block < end);
-    float z[GUMBEL_BLOCK];
+    GUMBEL_ASSERT(b < r->problem.batch && block < r->stage.blocks);
     if (is_fallback_row(r, b) || r->rows[b].flags || r->rows[b].empty)
         return;
-    for (; block < end; block++)
-        if (cpu_may_block_survive(r, b, block)) {
-            cpu_load_kept_block(r, b, block, z);
-            draw_block(r, &scratch, b, block, z);
-        }
+    /* Survivors that follow each other are drawn together. */
+    uint64_t survivors = cpu_find_survivors(r, b, block);
+    while (survivors != 0) {
+        const int first = __builtin_ctzll(survivors);
+        const uint64_t gaps = ~(survivors >> first);
+        const int count = gaps == 0 ? GUMBEL_BLOCK : __builtin_ctzll(gaps);
+        draw_survivors(r, &scratch, b, block + first, count);
+        survivors =
+            first + count < GUMBEL_BLOCK ? survivors >> (first + count) << (first + count) : 0;
+    }
 }
 
 static void write_item(cpu_rows_call *r, int32_t thread, int64_t b)

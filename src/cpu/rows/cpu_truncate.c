@@ -38,6 +38,8 @@ static int64_t select_bin(const cpu_kernels *kernels, const cpu_values *values,
     for (int i = 0; i < values->spans; i++)
         kernels->add_to_bins(&values->span[i], h);
     for (; bin >= 0; bin--) {
+        if ((h->bins[bin].high | h->bins[bin].low) == 0)
+            continue; /* most bins are empty if few values are in range */
         selection->at = cpu_join_weight(h->bins[bin]);
         if (selection->above + selection->at >= needed)
             break;
@@ -55,7 +57,8 @@ static cpu_selection select_value(const cpu_kernels *kernels, const cpu_values *
 {
     cpu_selection selection = {0};
     uint32_t low = gumbel_key_of_value(min_value),
-             high = gumbel_key_of_value(values->largest * values->scale);
+             high =
+                 gumbel_key_of_value(values->by_distance ? 0.0f : values->largest * values->scale);
     GUMBEL_ASSERT(values->scale >= 0.0f && bins);
     /* Bins of equal width spread tokens better than bins of keys; only the latter ones
      * terminate. */
@@ -68,6 +71,8 @@ static cpu_selection select_value(const cpu_kernels *kernels, const cpu_values *
                            .by_mass = by_mass,
                            .largest = values->largest,
                            .scale = values->scale,
+                           .by_distance = values->by_distance,
+                           .centre = values->centre,
                            .bins = bins};
         h.slope = first && h.shift > 0 ? find_bin_slope(h.low, h.high) : 0.0f;
         h.shift = h.slope > 0.0f ? 0 : h.shift;
@@ -169,7 +174,7 @@ int64_t cpu_count_row_above(const cpu_kernels *kernels, const cpu_values *values
 }
 
 /* A value, at least `min_value`, below which the mass is probably less than `spare`: half as much
- * is below it in a sample. */
+ * is below it in a sample. With by_distance, a negative distance. */
 static float guess_nucleus(const cpu_kernels *kernels, const cpu_values *values, gumbel_wide spare,
                            float min_value, cpu_weight *bins)
 {
@@ -177,7 +182,8 @@ static float guess_nucleus(const cpu_kernels *kernels, const cpu_values *values,
     gumbel_wide mass;
     for (int i = 0; i < sample.spans; i++)
         sample.span[i].step = CPU_SAMPLE_STEP;
-    cpu_sum_row_masses(kernels, &sample, min_value, sample.largest, &mass);
+    cpu_sum_row_masses(kernels, &sample, values->by_distance ? -FLT_MAX : min_value, sample.largest,
+                       &mass);
     /* `spare` is too small to be located by a sample. */
     if (spare < mass * CPU_SAMPLE_STEP >> 10)
         return min_value;
@@ -186,6 +192,20 @@ static float guess_nucleus(const cpu_kernels *kernels, const cpu_values *values,
         return min_value;
     cpu_selection guess = select_value(kernels, &sample, 1, mass - spare, min_value, 1, bins);
     return guess.reached ? guess.value : min_value;
+}
+
+cpu_selection cpu_select_nucleus(const cpu_kernels *kernels, const cpu_values *values,
+                                 gumbel_wide mass, gumbel_wide needed, int64_t count,
+                                 float min_value, cpu_weight *bins)
+{
+    float guess = min_value;
+    GUMBEL_ASSERT(needed <= mass);
+    if (count >= CPU_SAMPLE_TOKENS)
+        guess = guess_nucleus(kernels, values, mass - needed, min_value, bins);
+    cpu_selection p = cpu_select_by_weight(kernels, values, 1, needed, guess, bins);
+    if (!p.reached && guess > min_value)
+        p = cpu_select_by_weight(kernels, values, 1, needed, min_value, bins);
+    return p;
 }
 
 /* Truncates by top_p, within `cutoff`. The mass is that of `earlier`, which min_p and top_k keep,
@@ -200,15 +220,9 @@ static gumbel_cutoff truncate_top_p(const cpu_kernels *kernels, const cpu_values
                                        gumbel_cutoff_before_top_p(rules, earlier).bound, m, &mass);
     mass -= rules->joint ? 0 : gone * (uint64_t)excess;
     gumbel_wide needed = gumbel_nucleus_mass(rules->top_p, mass);
-    GUMBEL_ASSERT(needed <= mass);
     GUMBEL_ASSERT(rules->top_p > 0.0f && rules->top_p < 1.0f);
-    float min_value = gumbel_nucleus_search_start(m, mass - needed, count, cutoff),
-          guess = min_value;
-    if (count >= CPU_SAMPLE_TOKENS)
-        guess = guess_nucleus(kernels, values, mass - needed, min_value, bins);
-    cpu_selection p = cpu_select_by_weight(kernels, values, 1, needed, guess, bins);
-    if (!p.reached && guess > min_value)
-        p = cpu_select_by_weight(kernels, values, 1, needed, min_value, bins);
+    float min_value = gumbel_nucleus_search_start(m, mass - needed, count, cutoff);
+    cpu_selection p = cpu_select_nucleus(kernels, values, mass, needed, count, min_value, bins);
     if (!p.reached)
         return cutoff;
     uint64_t each = gumbel_token_mass(gumbel_exp(p.value - m));

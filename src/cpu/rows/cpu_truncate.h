@@ -25,6 +25,12 @@ cpu_selection cpu_select_by_weight(const cpu_kernels *kernels, const cpu_values 
 cpu_selection cpu_select_nth_largest(const cpu_kernels *kernels, const cpu_values *values,
                                      int64_t n, float min_value, cpu_weight *bins);
 
+/* cpu_select_by_weight() by mass, where `count` tokens have `mass` in all. A sample guesses where
+ * the search begins. */
+cpu_selection cpu_select_nucleus(const cpu_kernels *kernels, const cpu_values *values,
+                                 gumbel_wide mass, gumbel_wide needed, int64_t count,
+                                 float min_value, cpu_weight *bins);
+
 /* Adds the masses, relative to `largest`, of a row's values >= `bound`. Returns their number,
  * without some tokens whose mass is 0. */
 int64_t cpu_sum_row_masses(const cpu_kernels *kernels, const cpu_values *values, float bound,
