@@ -174,6 +174,9 @@ typedef struct cpu_kernels {
     /* Adds the masses, relative to `largest`, of the values >= `bound`. Returns their number,
      * without some tokens whose mass is 0. */
     int64_t (*sum_masses)(const cpu_span *span, float bound, float largest, cpu_weight *sum);
+    /* Appends the values >= `bound` to out[*count] .. out[room - 1], and sets *count. Returns 0 if
+     * the room may not suffice; up to 16 floats behind the values are overwritten. */
+    int (*collect_values)(const cpu_span *span, float bound, float *out, int room, int *count);
     void (*add_to_bins)(const cpu_span *span, const cpu_histogram *histogram);
     /* Adds the sums that `required`, one GUMBEL_FACT_ bit, names; masses are relative to
      * `largest`. */
@@ -201,9 +204,9 @@ typedef struct cpu_kernels {
         .transform_logits = transform_logits, .mask_tokens = mask_tokens,                          \
         .draw_tokens = draw_tokens, .make_noise = make_noise, .find_maxima = find_maxima,          \
         .find_blocks_from = find_blocks_from, .sum_masses = sum_masses,                            \
-        .add_to_bins = add_to_bins, .sum_facts = sum_facts, .filter_distances = filter_distances,  \
-        .filter_block = filter_block, .count_above = count_above,                                  \
-        .exponentiate_row = exponentiate_row, .scale_row = scale_row,                              \
+        .collect_values = collect_values, .add_to_bins = add_to_bins, .sum_facts = sum_facts,      \
+        .filter_distances = filter_distances, .filter_block = filter_block,                        \
+        .count_above = count_above, .exponentiate_row = exponentiate_row, .scale_row = scale_row,  \
         .quantize_rows = quantize_rows, .bound_logits = bound_logits                               \
     }
 

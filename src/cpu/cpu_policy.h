@@ -34,6 +34,10 @@
  * with top_k = 40 of 151,936 tokens takes 24 us instead of 27. */
 #define CPU_MAXIMA_SAMPLED 64
 
+/* The largest values of a row are copied for further selections if they fit. A call with top_k = 40
+ * and top_p then takes 21 us instead of 25. */
+#define CPU_COLLECTED 512
+
 /* With this many tokens or more, a threshold for top_p is guessed from every 16th block. The sample
  * costs about as much as a histogram of a tenth of the tokens. */
 #define CPU_SAMPLE_STEP   16

@@ -133,6 +133,19 @@ static int64_t sum_masses(const cpu_span *s, float bound, float largest, cpu_wei
     return count;
 }
 
+static int collect_values(const cpu_span *s, float bound, float *out, int room, int *count)
+{
+    for (int64_t block = 0; block < s->blocks; block += s->step)
+        for (int j = 0; j < GUMBEL_BLOCK && has_tokens(s, block); j++) {
+            if (s->v[block * GUMBEL_BLOCK + j] < bound)
+                continue;
+            if (*count == room)
+                return 0;
+            out[(*count)++] = s->v[block * GUMBEL_BLOCK + j];
+        }
+    return 1;
+}
+
 static void add_to_bins(const cpu_span *s, const cpu_histogram *h)
 {
     for (int64_t block = 0; block < s->blocks; block += s->step)

@@ -15,6 +15,7 @@ static uint32_t find_maxima(const float *v, int64_t blocks, float *largest)
 {
     gumbel_summary seen = {0};
     for (int64_t i = 0; i < blocks; i++, v += GUMBEL_BLOCK) {
+        prefetch_ahead(v);
         v16f values[4] = {vf_load(v), vf_load(v + 16), vf_load(v + 32), vf_load(v + 48)};
         largest[i] = vf_largest(vf_max(vf_max(values[0], values[1]), vf_max(values[2], values[3])));
         if (__builtin_expect(!is_all_valid(values), 0))
@@ -108,6 +109,24 @@ static int64_t sum_masses(const cpu_span *s, float bound, float largest, cpu_wei
     sum->high += vu_widen_total(highs);
     sum->low += vu_widen_total(lows);
     return count;
+}
+
+static int collect_values(const cpu_span *s, float bound, float *out, int room, int *count)
+{
+    const v16f lowest = vf_set(bound);
+    span_blocks at = {s, 1.0f, bound, 0, 0};
+    for (int64_t i; (i = take_block(&at)) >= 0;) {
+        if (*count + GUMBEL_BLOCK + CPU_LANES > room)
+            return 0;
+        UNROLLED
+        for (int q = 0; q < 4; q++) {
+            const v16f v = vf_load(s->v + i * GUMBEL_BLOCK + 16 * q);
+            const uint32_t in = ~vm_bits(vf_less(v, lowest)) & 0xffffu;
+            vu_compress_store((uint32_t *)out + *count, vu_of_bits(v), in);
+            *count += __builtin_popcount(in);
+        }
+    }
+    return 1;
 }
 
 /* gumbel_key_of_value(). */

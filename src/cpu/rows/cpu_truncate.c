@@ -125,12 +125,44 @@ static float guess_nth_largest(const cpu_kernels *kernels, const cpu_values *val
     return bound.reached ? bound.value : min_value;
 }
 
+/* Copies of the largest values of a row, in a few blocks. */
+typedef struct collected_values {
+    float v[CPU_COLLECTED];
+    float maxima[CPU_COLLECTED / GUMBEL_BLOCK];
+    cpu_values values; /* without block_maxima */
+} collected_values;
+
+/* The values of a row from `bound` on: copies at `into` if there is room, else the row's. */
+static const cpu_values *collect_largest(const cpu_kernels *kernels, const cpu_values *values,
+                                         float bound, collected_values *into)
+{
+    int count = 0;
+    GUMBEL_ASSERT(!values->by_distance && bound >= -FLT_MAX);
+    if (values->scale != 1.0f)
+        return values;
+    for (int i = 0; i < values->spans; i++)
+        if (!kernels->collect_values(&values->span[i], bound, into->v, CPU_COLLECTED, &count))
+            return values;
+    const int64_t blocks = (count + GUMBEL_BLOCK - 1) / GUMBEL_BLOCK;
+    for (int i = count; i < blocks * GUMBEL_BLOCK; i++)
+        into->v[i] = -INFINITY;
+    kernels->find_maxima(into->v, blocks, into->maxima);
+    into->values = (cpu_values){.span = {{into->v, into->maxima, blocks, 1}},
+                                .spans = 1,
+                                .blocks = blocks,
+                                .largest = values->largest,
+                                .scale = 1.0f};
+    return &into->values;
+}
+
 cpu_selection cpu_select_nth_largest(const cpu_kernels *kernels, const cpu_values *values,
                                      int64_t n, float min_value, cpu_weight *bins)
 {
     GUMBEL_ASSERT(n > 0);
+    collected_values collected;
     float guess = guess_nth_largest(kernels, values, n, min_value, bins);
-    cpu_selection nth = cpu_select_by_weight(kernels, values, 0, (gumbel_wide)n, guess, bins);
+    const cpu_values *largest = collect_largest(kernels, values, guess, &collected);
+    cpu_selection nth = cpu_select_by_weight(kernels, largest, 0, (gumbel_wide)n, guess, bins);
     if (nth.reached || !(guess > min_value))
         return nth;
     return cpu_select_by_weight(kernels, values, 0, (gumbel_wide)n, min_value, bins);
@@ -240,7 +272,11 @@ gumbel_cutoff cpu_find_truncation(const cpu_kernels *kernels, const cpu_values *
     if (rules->top_k > 0)
         earlier = truncate_top_k(kernels, &unscaled, rules, earlier, &excess, bins);
     gumbel_cutoff cutoff = gumbel_cutoff_without_top_p(rules, earlier, values->largest);
+    collected_values collected;
+    const cpu_values *summed = &unscaled;
+    if (rules->top_p < 1.0f && rules->top_k > 0 && !rules->joint)
+        summed = collect_largest(kernels, &unscaled, earlier.bound, &collected);
     if (rules->top_p < 1.0f)
-        cutoff = truncate_top_p(kernels, &unscaled, rules, earlier, excess, cutoff, bins);
+        cutoff = truncate_top_p(kernels, summed, rules, earlier, excess, cutoff, bins);
     return cutoff;
 }
