@@ -6,8 +6,8 @@
  *
  * usage: bench_programs [--json FILE] [--commit TEXT]
  *
- * script/bench-gpu --programs builds and runs it. Tokens of logits are compared with the CPU's before
- * anything is timed. Each ratio is of medians of 30 replays in turns, 5 calls each.
+ * script/bench-gpu --programs builds and runs it. Tokens drawn from logits are compared with the
+ * CPU's before anything is timed. Each ratio is of medians of 30 replays in turns, 5 calls each.
  */
 #include "bench/request_calls.cuh"
 

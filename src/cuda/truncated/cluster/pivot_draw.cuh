@@ -60,14 +60,14 @@ struct values_above {
     static constexpr bool is_monotone = true; /* accepts all values above one that it accepts */
     float pivot;
 
-    __device__ __forceinline__ bool accepts(float value) const { return value > pivot; }
+    __device__ __forceinline__ bool accepts_value(float value) const { return value > pivot; }
 };
 
 /* z of a token with y; -inf if the filter does not accept it. */
 template <class Filter>
 __device__ __forceinline__ float filter_z(float y, logit_values values, const Filter &filter)
 {
-    return filter.accepts(y * values.scale()) ? values.to_z(y) : -INFINITY;
+    return filter.accepts_value(y * values.scale()) ? values.to_z(y) : -INFINITY;
 }
 
 /* z of four tokens of a slice from `place` on, as filter_z(). */
@@ -80,9 +80,9 @@ __device__ __forceinline__ four load_accepted(const slice_source &source, int pl
             filter_z(y.z, values, filter), filter_z(y.w, values, filter)};
 }
 
-/* A score that the row reaches: the largest bound by the J of all blocks that the filter accepts. Of
- * a slice alone, eight times as many tokens pass it, and the slowest warp of the cluster would take
- * 5 us for them; the exchange takes 1 us. */
+/* A score that the row reaches: the largest bound by the J of all blocks that the filter accepts.
+ * Eight times as many tokens pass the bound of a slice, for which the slowest warp of the cluster
+ * takes 5 us; the exchange takes 1 us. */
 template <class Filter>
 __device__ __forceinline__ float find_cluster_threshold(const slice_source &source,
                                                         const turn_blocks &blocks,

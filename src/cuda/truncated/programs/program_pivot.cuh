@@ -36,7 +36,7 @@ struct values_near {
     {
         return gumbel_typical_distance(value, largest, centre);
     }
-    __device__ __forceinline__ bool accepts(float value) const
+    __device__ __forceinline__ bool accepts_value(float value) const
     {
         return find_distance(value) < reach;
     }
@@ -214,8 +214,8 @@ __device__ __forceinline__ bool prepare_rule(slice_source source, float scale, f
 
 /* Whether the rule keeps a winner with a value; if it does not, sets the distance that all tokens
  * which it may keep are below. */
-__device__ __forceinline__ pivot_verdict judge_winner(slice_source source, float scale,
-                                                      pivot_rule &rule, float value)
+__device__ __forceinline__ pivot_verdict determine_verdict(slice_source source, float scale,
+                                                           pivot_rule &rule, float value)
 {
     const program_state &state = program_memory();
     const float distance = rule.values.find_distance(value);
@@ -263,7 +263,7 @@ __device__ __noinline__ bool serve_program_by_pivots(const cuda_truncated_params
         if (round == 0)
             read |= prepare_rule(source, values.scale(),
                                  values.to_value(gumbel_value_of_key(found.highest)), rule);
-        const pivot_verdict verdict = judge_winner(source, values.scale(), rule, value);
+        const pivot_verdict verdict = determine_verdict(source, values.scale(), rule, value);
         if (verdict == PIVOT_KEPT)
             write_winner(p, b, found.best);
         if (threadIdx.x == 0)
