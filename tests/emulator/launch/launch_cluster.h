@@ -10,8 +10,8 @@
 #include <vector>
 
 /* How a row was served: from a list of the tokens that matter; from a list and the mass of all
- * tokens; by pivots among all tokens, also of a program, or among few; from a list that was gathered
- * before the program of the row; or by passes of the whole cluster, the last resort. */
+ * tokens; by pivots among all tokens, also of a program, or among few; from a list that was
+ * gathered before the program of the row; or by passes of the whole cluster, the last resort. */
 enum cluster_path {
     CLUSTER_LISTED,
     CLUSTER_BY_MASS,
