@@ -25,6 +25,14 @@ struct gumbel_llama_params gumbel_llama_default_params(void)
                                         .order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE,
                                         .repetition = 1,
                                         .penalty_last_n = -1,
+                                        .typical_p = 1,
+                                        .xtc_threshold = .1f,
+                                        .dynatemp_exponent = 1,
+                                        .mirostat_tau = 5,
+                                        .mirostat_eta = .1f,
+                                        .dry_base = 1.75f,
+                                        .dry_allowed_length = 2,
+                                        .dry_penalty_last_n = -1,
                                         .threads = 1};
 }
 
@@ -39,7 +47,10 @@ static const char *sampler_name(const struct llama_sampler *sampler)
 static void sampler_accept(struct llama_sampler *sampler, llama_token token)
 {
     struct gumbel_llama_state *state = sampler->ctx;
-    gumbel_llama_history_push(state, token);
+    gumbel_llama_update_rules(state, token);
+    if (!gumbel_llama_ring_push(&state->penalised, token) ||
+        !gumbel_llama_ring_push(&state->repeated, token))
+        gumbel_llama_fail(state, "penalty_last_n", "out of memory for accepted tokens");
     state->report.position++;
 }
 
@@ -78,7 +89,8 @@ static void sampler_apply(struct llama_sampler *sampler, llama_token_data_array 
 static void sampler_reset(struct llama_sampler *sampler)
 {
     struct gumbel_llama_state *state = sampler->ctx;
-    state->history_count = 0;
+    state->penalised.count = state->repeated.count = 0;
+    gumbel_llama_reset_rules(state);
     state->report = (struct gumbel_llama_report){.position = state->params.position};
 }
 
@@ -91,7 +103,8 @@ static void state_free(struct gumbel_llama_state *state)
     free(state->words);
     free(state->bias_ids);
     free(state->bias_values);
-    free(state->history);
+    free(state->samplers);
+    gumbel_llama_free_recent(state);
     free(state);
 }
 
@@ -102,16 +115,14 @@ static void sampler_copy_state(const struct llama_sampler *from, struct llama_sa
 {
     const struct gumbel_llama_state *source = from->ctx;
     struct gumbel_llama_state *state = to->ctx;
-    const int64_t length = gumbel_llama_history_length(source);
 
     state->report = source->report;
-    if (!gumbel_llama_history_grow(state, length)) {
+    state->surprise = source->surprise;
+    state->drawn = source->drawn;
+    state->drawn_logprob = source->drawn_logprob;
+    if (!gumbel_llama_ring_copy(&source->penalised, &state->penalised) ||
+        !gumbel_llama_ring_copy(&source->repeated, &state->repeated))
         gumbel_llama_fail(state, "penalty_last_n", "out of memory for accepted tokens");
-        return;
-    }
-    if (length > 0)
-        memcpy(state->history, source->history, (size_t)length * sizeof *state->history);
-    state->history_count = source->history_count;
 }
 
 static struct llama_sampler *sampler_clone(const struct llama_sampler *sampler);
@@ -148,7 +159,12 @@ static bool state_allocate(struct gumbel_llama_state *state,
         state->bias_ids[i] = params->bias[i].token;
         state->bias_values[i] = params->bias[i].bias;
     }
-    return true;
+    if (params->samplers) {
+        state->params.samplers = state->samplers = strdup(params->samplers);
+        if (!state->samplers)
+            return false;
+    }
+    return gumbel_llama_start_recent(state);
 }
 
 /* Open the device, and have the library check the parameters by one draw without a result. The mask
@@ -167,9 +183,10 @@ static gumbel_status state_open(struct gumbel_llama_state *state, gumbel_error *
     if (status != GUMBEL_OK)
         return status;
     memset(state->row, 0, (size_t)state->n_vocab * sizeof *state->row);
-    gumbel_llama_fill_request(state, false, &r);
-    status =
-        gumbel_workspace_size(state->device, NULL, &logits, &r.sampling, &output, &bytes, error);
+    status = gumbel_llama_fill_request(state, state->device, false, &r, error);
+    if (status == GUMBEL_OK)
+        status = gumbel_workspace_size(state->device, NULL, &logits, &r.sampling, &output, &bytes,
+                                       error);
     if (status != GUMBEL_OK)
         return status;
     if (!gumbel_llama_reserve_workspace(state, bytes)) {
@@ -192,9 +209,18 @@ static const char *find_invalid_field(int32_t n_vocab, const struct gumbel_llama
         return "position";
     if (p->penalty_last_n < -1)
         return "penalty_last_n";
+    if (p->dry_penalty_last_n < -1)
+        return "dry_penalty_last_n";
     *message = "is negative, or bias is NULL";
     if (p->bias_count < 0 || (p->bias_count > 0 && !p->bias))
         return "bias_count";
+    *message = "is negative, or dry_breakers is NULL";
+    if (p->dry_breaker_count < 0 || (p->dry_breaker_count > 0 && !p->dry_breakers))
+        return "dry_breaker_count";
+    *message = "has a breaker without tokens";
+    for (int32_t i = 0; i < p->dry_breaker_count; i++)
+        if (p->dry_breakers[i].count < 1 || !p->dry_breakers[i].tokens)
+            return "dry_breakers";
     *message = "is not in [0, n_vocab)";
     if (p->failed_token < 0 || p->failed_token >= n_vocab)
         return "failed_token";
@@ -228,7 +254,7 @@ struct llama_sampler *gumbel_llama_init(int32_t n_vocab, const struct gumbel_lla
     bool ready = state_allocate(state, p);
     if (!ready)
         gumbel_llama_set_error(error, "n_vocab", "out of memory for a row of logits");
-    ready = ready && state_open(state, error) == GUMBEL_OK;
+    ready = ready && gumbel_llama_read_rules(state, error) && state_open(state, error) == GUMBEL_OK;
     struct llama_sampler *sampler = ready ? llama_sampler_init(&interface, state) : NULL;
     if (!sampler)
         state_free(state);

@@ -36,6 +36,12 @@ extern "C" {
 typedef bool (*gumbel_llama_mask)(void *context, int64_t position, uint32_t *words,
                                   int32_t n_vocab);
 
+/* A sequence of tokens that ends the repetitions that DRY counts. */
+struct gumbel_llama_breaker {
+    const llama_token *tokens; /* [count] */
+    int32_t count;             /* >= 1 */
+};
+
 /* Parameters of a sampler. Start from gumbel_llama_default_params(). Arrays are copied. */
 struct gumbel_llama_params {
     uint64_t seed;      /* default 0 */
@@ -49,6 +55,38 @@ struct gumbel_llama_params {
     float min_p;        /* in [0, 1]; 0: off, the default */
     gumbel_order order; /* default GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE, llama.cpp's own */
     gumbel_ties ties;
+
+    /* More rules, and their order, which must have every rule that is on. Listed rules that are off
+     * do nothing.
+     *  samplers  the order, in the words of llama.cpp's --samplers, as in
+     *            "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature". The
+     *            temperature is required. Penalties, then dry, come before all others; only the
+     *            temperature may follow xtc. NULL, the default: `order`, or with rules that it
+     *            lacks the order above
+     *  xtc       tokens have the probabilities that they have in llama.cpp on average over its coin
+     *  min_keep  number of tokens that no rule but top_k goes below
+     *  mirostat  0: off, the default; 2: mirostat 2, the only truncation. Its mu changes when
+     *            llama_sampler_accept() gets the drawn token
+     *  dry       by the accepted tokens since the last reset, at most the last
+     *            dry_penalty_last_n; -1: all, the default; 0: off */
+    const char *samplers;
+    float typical_p;         /* in (0, 1]; 1: off, the default */
+    float top_n_sigma;       /* <= 0: off; default 0 */
+    float xtc_probability;   /* in [0, 1]; 0: off, the default */
+    float xtc_threshold;     /* in (0, 1], off above 0.5; default 0.1 */
+    float dynatemp_range;    /* >= 0; 0: off, the default */
+    float dynatemp_exponent; /* >= 0; default 1 */
+    int32_t min_keep;        /* >= 0; default 0 */
+    int32_t mirostat;
+    float mirostat_tau;         /* target, in bits, >= 0; default 5 */
+    float mirostat_eta;         /* learning rate, >= 0; default 0.1 */
+    float dry_multiplier;       /* >= 0; 0: off, the default */
+    float dry_base;             /* off below 1; default 1.75 */
+    int32_t dry_allowed_length; /* >= 0; default 2 */
+    int32_t dry_penalty_last_n;
+    const struct gumbel_llama_breaker *dry_breakers; /* [dry_breaker_count] */
+    int32_t dry_breaker_count;
+
     float repetition;       /* > 0; 1: off, the default */
     float frequency;        /* default 0 */
     float presence;         /* default 0 */
@@ -123,8 +161,8 @@ struct gumbel_llama_draft {
  *  tokens   [count + 1] receives the emitted tokens
  *  emitted  their number, accepted drafts + 1; one less if no token can be drawn from a row
  *  returns  GUMBEL_OK or an error; GUMBEL_ERROR_UNSUPPORTED for drafts with a mask, or with a
- *           window of penalties that would move within them. On an error no token has been
- *           accepted. */
+ *           window of penalties that would move within them; for drafts with DRY; for mirostat. On
+ *           an error no token has been accepted. */
 gumbel_status gumbel_llama_verify(struct llama_sampler *sampler, struct llama_context *context,
                                   const struct gumbel_llama_draft *draft, llama_token *tokens,
                                   int32_t *emitted, gumbel_error *error);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One draw: its parameters, the history of accepted tokens, and a row of candidates.
+ * One draw: its parameters, and a row of candidates.
  */
 #include "gumbel_llama_state.h"
 
@@ -26,50 +26,6 @@ llama_token gumbel_llama_fail(struct gumbel_llama_state *state, const char *fiel
     return -1;
 }
 
-/* ------------------------------------------------------------------------------ history ---- */
-
-bool gumbel_llama_is_penalised(const struct gumbel_llama_params *params)
-{
-    return params->penalty_last_n != 0 &&
-           (params->repetition != 1 || params->frequency != 0 || params->presence != 0);
-}
-
-int64_t gumbel_llama_history_length(const struct gumbel_llama_state *state)
-{
-    const int64_t window = state->params.penalty_last_n;
-    return window > 0 && state->history_count > window ? window : state->history_count;
-}
-
-bool gumbel_llama_history_grow(struct gumbel_llama_state *state, int64_t room)
-{
-    if (room <= state->history_room)
-        return true;
-    int32_t *grown = realloc(state->history, (size_t)room * sizeof *grown);
-    if (!grown)
-        return false;
-    state->history = grown;
-    state->history_room = room;
-    return true;
-}
-
-/* In a full window the oldest token is replaced in place: penalties do not depend on the order. */
-void gumbel_llama_history_push(struct gumbel_llama_state *state, llama_token token)
-{
-    const int64_t window = state->params.penalty_last_n;
-    int64_t place = state->history_count;
-
-    if (!gumbel_llama_is_penalised(&state->params) || token < 0)
-        return;
-    if (window > 0)
-        place %= window;
-    if (place >= state->history_room && !gumbel_llama_history_grow(state, 2 * place + 64)) {
-        gumbel_llama_fail(state, "penalty_last_n", "out of memory for accepted tokens");
-        return;
-    }
-    state->history[place] = token;
-    state->history_count++;
-}
-
 /* -------------------------------------------------------------------------------- draws ---- */
 
 /* Call the mask; returns its words, or NULL if all tokens are allowed. */
@@ -84,27 +40,30 @@ static const int32_t *call_mask(struct gumbel_llama_state *state)
     return (const int32_t *)state->words;
 }
 
-void gumbel_llama_fill_request(struct gumbel_llama_state *state, bool masked,
-                               struct gumbel_llama_request *r)
+gumbel_status gumbel_llama_fill_request(struct gumbel_llama_state *state, gumbel_device *device,
+                                        bool masked, struct gumbel_llama_request *r,
+                                        gumbel_error *error)
 {
     const struct gumbel_llama_params *p = &state->params;
-    *r = (struct gumbel_llama_request){.temperature = p->temperature,
-                                       .top_p = p->top_p,
-                                       .min_p = p->min_p,
-                                       .repetition = p->repetition,
-                                       .frequency = p->frequency,
-                                       .presence = p->presence,
-                                       .top_k = p->top_k,
-                                       .seed = p->seed,
-                                       .position = (uint64_t)state->report.position,
-                                       .bias_offsets = {0, p->bias_count},
-                                       .history_offsets = {0, gumbel_llama_history_length(state)}};
+    *r = (struct gumbel_llama_request){
+        .temperature = p->temperature,
+        .top_p = p->top_p,
+        .min_p = p->min_p,
+        .repetition = p->repetition,
+        .frequency = p->frequency,
+        .presence = p->presence,
+        .top_k = p->top_k,
+        .seed = p->seed,
+        .position = (uint64_t)state->report.position,
+        .bias_offsets = {0, p->bias_count},
+        .history_offsets = {0, gumbel_llama_ring_length(&state->penalised)}};
     r->truncation = (gumbel_truncation){.struct_size = sizeof r->truncation,
                                         .min_p = {&r->min_p},
                                         .top_k = {&r->top_k},
                                         .top_p = {&r->top_p},
                                         .order = p->order,
                                         .ties = p->ties};
+    gumbel_llama_fill_programs(state, &r->programs, &r->truncation);
     r->transforms = (gumbel_transforms){.struct_size = sizeof r->transforms};
     if (masked)
         r->transforms.mask.data = call_mask(state);
@@ -116,7 +75,7 @@ void gumbel_llama_fill_request(struct gumbel_llama_state *state, bool masked,
         r->transforms.frequency.data = &r->frequency;
         r->transforms.presence.data = &r->presence;
         r->transforms.output_tokens =
-            (gumbel_token_lists){.offsets = r->history_offsets, .ids = state->history};
+            (gumbel_token_lists){.offsets = r->history_offsets, .ids = state->penalised.tokens};
     }
     r->sampling = (gumbel_sampling){.struct_size = sizeof r->sampling,
                                     .temperature = {&r->temperature},
@@ -124,6 +83,7 @@ void gumbel_llama_fill_request(struct gumbel_llama_state *state, bool masked,
                                     .position = {&r->position},
                                     .transforms = &r->transforms,
                                     .truncation = &r->truncation};
+    return gumbel_llama_make_lists(state, device, &r->transforms, error);
 }
 
 bool gumbel_llama_reserve_workspace(struct gumbel_llama_state *state, size_t bytes)
@@ -151,14 +111,17 @@ llama_token gumbel_llama_draw(struct gumbel_llama_state *state, gumbel_device *d
     struct gumbel_llama_request r;
     gumbel_error error = {"", ""};
     int32_t token = -1, row = GUMBEL_ROW_OK;
-    const gumbel_output output = {.struct_size = sizeof output, .tokens = &token, .status = &row};
+    gumbel_output output = {.struct_size = sizeof output, .tokens = &token, .status = &row};
     size_t bytes = 0;
 
     if (state->report.position < 0)
         return gumbel_llama_fail(state, "position", "no token has been accepted yet");
-    gumbel_llama_fill_request(state, true, &r);
-    gumbel_status status =
-        gumbel_workspace_size(device, head, logits, &r.sampling, &output, &bytes, &error);
+    if (state->params.mirostat)
+        output.logprobs = &state->drawn_logprob;
+    state->drawn = -1;
+    gumbel_status status = gumbel_llama_fill_request(state, device, true, &r, &error);
+    if (status == GUMBEL_OK)
+        status = gumbel_workspace_size(device, head, logits, &r.sampling, &output, &bytes, &error);
     if (status == GUMBEL_OK && !gumbel_llama_reserve_workspace(state, bytes))
         return gumbel_llama_fail(state, "n_vocab", "out of memory for a workspace");
     if (status == GUMBEL_OK)
@@ -170,6 +133,7 @@ llama_token gumbel_llama_draw(struct gumbel_llama_state *state, gumbel_device *d
         return gumbel_llama_fail(state, error.field, error.message);
     if (row != GUMBEL_ROW_OK)
         return gumbel_llama_fail(state, "logits", gumbel_row_status_string(row));
+    state->drawn = token;
     return token;
 }
 

@@ -7,6 +7,8 @@
 
 #include "gumbel_llama.h"
 
+#include <gumbel/programs.h>
+
 #include <stdatomic.h>
 
 /* Tasks of a library call for ggml's threads. `ticket` is one atomic word, so that a thread can
@@ -19,18 +21,33 @@ struct gumbel_llama_job {
     void *argument;
 };
 
+/* The last `window` accepted tokens; -1: all. Token i, from 0 on, is at i % window. */
+struct gumbel_llama_ring {
+    int32_t *tokens; /* [room] */
+    int64_t window, room;
+    uint64_t count; /* of tokens so far, also those no longer kept */
+};
+
+struct gumbel_llama_dry;
+
 struct gumbel_llama_state {
-    struct gumbel_llama_params params; /* without arrays */
+    struct gumbel_llama_params params; /* arrays are NULL, or the state's own */
     int32_t n_vocab;
     gumbel_device *device; /* of draws outside the graph */
     void *workspace;
     size_t workspace_bytes;
     float *row;      /* [n_vocab] candidates by id */
     uint32_t *words; /* [ceil(n_vocab / 32)] with a mask, else NULL */
+    char *samplers;  /* params.samplers, or NULL */
     int32_t *bias_ids;
     float *bias_values;
-    int32_t *history; /* accepted tokens; a ring buffer once a window is full */
-    int64_t history_room, history_count;
+    struct gumbel_llama_ring penalised, repeated; /* windows of penalties and of DRY */
+    struct gumbel_llama_dry *dry;                 /* NULL: off */
+    uint8_t rules[GUMBEL_PROGRAM_LENGTH];         /* the program; all GUMBEL_PROGRAM_END: none */
+    float surprise;                               /* mu of mirostat */
+    llama_token drawn;                            /* with mirostat: the token of the last draw if it
+                                                   * has not been accepted yet; else -1 */
+    float drawn_logprob;
     struct gumbel_llama_report report;
 
     /* State of the graph that llama.cpp built last. */
@@ -46,6 +63,7 @@ struct gumbel_llama_request {
     int32_t top_k;
     uint64_t seed, position;
     int64_t bias_offsets[2], history_offsets[2];
+    gumbel_programs programs;
     gumbel_truncation truncation;
     gumbel_transforms transforms;
     gumbel_sampling sampling;
@@ -57,18 +75,38 @@ struct gumbel_llama_state *gumbel_llama_find_state(const struct llama_sampler *s
 
 void gumbel_llama_set_error(gumbel_error *error, const char *field, const char *message);
 
-/* Whether any penalty is on. */
+/* Whether any penalty is on; whether DRY is. */
 bool gumbel_llama_is_penalised(const struct gumbel_llama_params *params);
-/* Number of accepted tokens that penalties count. */
-int64_t gumbel_llama_history_length(const struct gumbel_llama_state *state);
-/* Reserves room for `room` accepted tokens. Returns false if memory runs out. */
-bool gumbel_llama_history_grow(struct gumbel_llama_state *state, int64_t room);
-/* Add an accepted token. */
-void gumbel_llama_history_push(struct gumbel_llama_state *state, llama_token token);
+bool gumbel_llama_has_dry(const struct gumbel_llama_params *params);
 
-/* Fill `request` for a draw at the report's position; `masked` also calls the mask. */
-void gumbel_llama_fill_request(struct gumbel_llama_state *state, bool masked,
-                               struct gumbel_llama_request *request);
+/* Number of tokens that a ring keeps. */
+int64_t gumbel_llama_ring_length(const struct gumbel_llama_ring *ring);
+/* Append a token, or copy a ring of the same window. They return false if memory runs out. */
+bool gumbel_llama_ring_push(struct gumbel_llama_ring *ring, llama_token token);
+bool gumbel_llama_ring_copy(const struct gumbel_llama_ring *from, struct gumbel_llama_ring *to);
+
+/* Start the windows by state->params, whose breakers are copied. Returns false if memory runs
+ * out. */
+bool gumbel_llama_start_recent(struct gumbel_llama_state *state);
+void gumbel_llama_free_recent(struct gumbel_llama_state *state);
+/* Adds the biases of DRY, which follow from the accepted tokens, to `transforms`. */
+gumbel_status gumbel_llama_make_lists(struct gumbel_llama_state *state, gumbel_device *device,
+                                      gumbel_transforms *transforms, gumbel_error *error);
+
+/* Reads the program from state->params. Returns false, with an error, for parameters that no
+ * program serves. */
+bool gumbel_llama_read_rules(struct gumbel_llama_state *state, gumbel_error *error);
+/* Adds the program, if there is one, to `truncation`. */
+void gumbel_llama_fill_programs(const struct gumbel_llama_state *state, gumbel_programs *programs,
+                                gumbel_truncation *truncation);
+/* Set the state of mirostat to that of the first draw; change it for an accepted token. */
+void gumbel_llama_reset_rules(struct gumbel_llama_state *state);
+void gumbel_llama_update_rules(struct gumbel_llama_state *state, llama_token token);
+
+/* Fill `request` for a draw on `device` at the report's position; `masked` also calls the mask. */
+gumbel_status gumbel_llama_fill_request(struct gumbel_llama_state *state, gumbel_device *device,
+                                        bool masked, struct gumbel_llama_request *request,
+                                        gumbel_error *error);
 
 /* Reserves `bytes` of workspace. Returns false if memory runs out. */
 bool gumbel_llama_reserve_workspace(struct gumbel_llama_state *state, size_t bytes);

@@ -16,12 +16,12 @@ static gumbel_status return_error(gumbel_status status, gumbel_error *error, con
     return status;
 }
 
-/* Check the arguments. A mask, and a full window of penalties, would change with each accepted
- * draft, which one call of the library cannot express. */
+/* Check the arguments. A mask, a full window of penalties, the list of DRY and mirostat's mu would
+ * change with each accepted draft, which one call of the library cannot express. */
 static gumbel_status check_draft(const struct gumbel_llama_state *state,
                                  const struct gumbel_llama_draft *draft, gumbel_error *error)
 {
-    const int32_t window = state->params.penalty_last_n;
+    const int64_t window = state->penalised.window;
 
     if (draft->count < 0 || draft->count >= GUMBEL_NODES_MAX || (draft->count && !draft->tokens))
         return return_error(GUMBEL_ERROR_ARGUMENT, error, "draft.count",
@@ -37,8 +37,13 @@ static gumbel_status check_draft(const struct gumbel_llama_state *state,
     if (draft->count > 0 && state->params.mask)
         return return_error(GUMBEL_ERROR_UNSUPPORTED, error, "mask",
                             "is not supported with drafts");
-    if (gumbel_llama_is_penalised(&state->params) && window > 0 &&
-        state->history_count + draft->count > window)
+    if (state->params.mirostat)
+        return return_error(GUMBEL_ERROR_UNSUPPORTED, error, "mirostat",
+                            "is not supported with drafts");
+    if (draft->count > 0 && state->dry)
+        return return_error(GUMBEL_ERROR_UNSUPPORTED, error, "dry_multiplier",
+                            "is not supported with drafts");
+    if (window > 0 && state->penalised.count + (uint64_t)draft->count > (uint64_t)window)
         return return_error(GUMBEL_ERROR_UNSUPPORTED, error, "penalty_last_n",
                             "the window would move within the draft");
     return GUMBEL_OK;
@@ -88,9 +93,11 @@ static gumbel_status call_verify(struct gumbel_llama_state *state, const gumbel_
     struct gumbel_llama_request r;
     size_t bytes = 0;
 
-    gumbel_llama_fill_request(state, draft->max_nodes == 1, &r);
-    gumbel_status status = gumbel_verify_workspace_size(state->device, head, logits, &r.sampling,
-                                                        draft, verified, &bytes, error);
+    gumbel_status status =
+        gumbel_llama_fill_request(state, state->device, draft->max_nodes == 1, &r, error);
+    if (status == GUMBEL_OK)
+        status = gumbel_verify_workspace_size(state->device, head, logits, &r.sampling, draft,
+                                              verified, &bytes, error);
     if (status != GUMBEL_OK)
         return status;
     if (!gumbel_llama_reserve_workspace(state, bytes))

@@ -14,7 +14,8 @@ import sys
 import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
-SAMPLER = [HERE / f"gumbel_llama{part}.c" for part in ("", "_draw", "_graph", "_verify")]
+PARTS = ("", "_draw", "_graph", "_recent", "_rules", "_verify")
+SAMPLER = [HERE / f"gumbel_llama{part}.c" for part in PARTS]
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wvla", "-Werror"]
 
 

@@ -14,6 +14,17 @@ vLLM's product is faster there, except for one or two rows of a head larger than
 that were not drawn at random, such as n-grams, are accepted while they equal the drawn tokens.
 counts() and the log report how many steps were drawn in each way.
 
+**More rules.** `SamplingParams(extra_args={"gumbel": {"order": "temperature,min_p,typical_p",
+"typical_p": 0.9}})` draws by an order of rules of gumbel.sample(): `order` and typical_p,
+top_n_sigma, epsilon, eta, top_a, p_less, surprise, xtc_probability, xtc_threshold,
+smoothing_factor, smoothing_curve, temperature_range, temperature_exponent and min_keep, each with
+one number; temperature, top_k, top_p and min_p are those of SamplingParams. Through a server, the
+dictionary is a string of JSON in `vllm_xargs`. Each request has its own rules. A faulty rule, an
+unknown key, and an engine without rules (tensor parallelism, drafts, GPUs before compute capability
+9.0, unknown versions) are a ValueError when the request arrives. With
+`logprobs_mode="processed_logprobs"`, steps that vLLM processes report log-probabilities before
+these rules.
+
 **Reproducibility.** One (seed, prompt) gives one text, on the V1 and the V2 runner, alone or in a
 batch, with drafts or without; gumbel.transformers and `gumbel generate` write the same text, up to
 the rounding of hidden states. Each of the `n` texts of a prompt has its own seed, from vLLM.

@@ -83,7 +83,8 @@ def generate(
     texts = Texts(input_ids, model_kwargs.get("attention_mask"), seed, copies)
     kept = _make_lists(config)
     greedy = not config.do_sample
-    head, draw = make_draw(model, logits_processor, greedy, texts, input_ids, kept, screen)
+    longest = None if by_drafts else config.max_length
+    head, draw = make_draw(model, logits_processor, greedy, texts, input_ids, kept, screen, longest)
     given = (model, input_ids, head, draw, stopping_criteria, config, synced_gpus, streamer)
     if not by_drafts:
         ids, cache = _decode_texts(*given, model_kwargs)

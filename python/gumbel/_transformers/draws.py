@@ -7,8 +7,11 @@ from typing import Any, Optional, Union
 
 import torch
 
+from .. import _abi
 from .._calls import drafts as _drafts, prepared as _prepared, sample_calls as _sampling
 from .._inputs.history import History
+from .._inputs.recent import Recent
+from .._inputs.row_lists import RowLists
 from .heads import Head, get_head
 from .rules import Rules, read_rules
 from .texts import Texts
@@ -18,6 +21,7 @@ class FusedDraw:
     """Draws from hidden states at each step, without forming logits.
 
     screen       whether to draw by a screen of the head.
+    longest      largest length of a text, if the rules have lists.
     """
 
     def __init__(
@@ -28,6 +32,7 @@ class FusedDraw:
         texts: Texts,
         input_ids: torch.Tensor,
         screen: bool,
+        longest: int = 0,
     ) -> None:
         self.head, self.rules, self.texts = head, rules, texts
         self.weights = head.weights(screen)
@@ -37,7 +42,19 @@ class FusedDraw:
         if rules.repetition != 1:
             self.history = History(len(input_ids), len(head.weight), like=input_ids)
             self.parameters["repetition_penalty"] = rules.repetition
+        self.recent: Optional[Recent] = None
+        self.lists: Optional[RowLists] = None
+        if rules.has_lists():
+            capacity = max(longest, *map(len, rules.bad_words), 1)
+            self.recent = Recent(len(input_ids), capacity, like=input_ids)
         self.reset_history(input_ids)
+        if self.recent is not None:
+            self.lists = self.recent.make_lists(
+                ngram_size=rules.ngram_size,
+                bad_words=rules.bad_words or None,
+                capacity=rules.count_banned(longest),
+            )
+            self.parameters["lists"] = self.lists
         self.call: Optional[_prepared.PreparedCall] = None
 
     def _build_masks(self, device: Any) -> None:
@@ -52,9 +69,10 @@ class FusedDraw:
         self.mask, self.is_short = self.full_mask.clone(), False
 
     def reset_history(self, input_ids: torch.Tensor) -> None:
-        """Reset the history of the penalties to these texts [B, L]."""
-        if self.history is not None:
-            self.history.start(self.texts.remove_padding(input_ids))
+        """Reset the history of the penalties, and recent tokens, to these texts [B, L]."""
+        for tokens in (self.history, self.recent):
+            if tokens is not None:
+                tokens.start(self.texts.remove_padding(input_ids))
 
     def select_rows(self, out: Any, count: int = 1) -> torch.Tensor:
         """The last rows of a forward's output: [B, D], or [count, D] for a single text."""
@@ -67,11 +85,15 @@ class FusedDraw:
         if self.mask is not None and is_short != self.is_short:
             self.mask.copy_(self.short_mask if is_short else self.full_mask)
             self.is_short = is_short
+        if self.lists is not None:
+            self.lists.update()
         if self.call is None:
             self.call = self._prepare_call(rows)
         drawn = self.call(rows).tokens[:, 0].long()
         if self.history is not None:
             self.history.update(drawn)
+        if self.recent is not None:
+            self.recent.append(drawn.int())
         return drawn
 
     def _prepare_call(self, rows: torch.Tensor) -> _prepared.PreparedCall:
@@ -190,16 +212,31 @@ def make_draw(
     input_ids: torch.Tensor,
     kept: Optional[dict[str, list[Any]]] = None,
     screen: bool = False,
+    longest: Optional[int] = None,
 ) -> tuple[Optional[Head], Draw]:
     """(head, FusedDraw) if the library can apply head and processors; else (None, ProcessedDraw).
 
     kept         lists that collect the scores and logits that generate() returns, or None.
+    longest      largest length of a text; None: of texts with drafts, or no limit.
     """
     rules = read_rules(processors, input_ids.device)
     head = None if rules is None or kept else get_head(model)
-    if head is None or rules is None:
+    if head is None or rules is None or not _has_room(rules, head, longest):
         return None, ProcessedDraw(processors, greedy, texts, kept)
-    return head, FusedDraw(head, rules, greedy, texts, input_ids, screen)
+    return head, FusedDraw(head, rules, greedy, texts, input_ids, screen, longest or 0)
+
+
+def _has_room(rules: Rules, head: Head, longest: Optional[int]) -> bool:
+    """Whether the library's lists have room for the tokens that the rules ban.
+
+    Drafts would be verified by the lists of the text before them. transformers reports bad words
+    beyond the vocabulary.
+    """
+    if not rules.has_lists():
+        return True
+    if longest is None or rules.count_banned(longest) > _abi.LIST_MAX:
+        return False
+    return all(token < len(head.weight) for word in rules.bad_words for token in word)
 
 
 def _clear_tokens(mask: torch.Tensor, tokens: list[int]) -> torch.Tensor:

@@ -40,6 +40,8 @@ class Rules:
     suppressed: list[int] = field(default_factory=list)
     min_length: int = 0  # in tokens; the EOS tokens `end_tokens` are banned in shorter texts
     end_tokens: list[int] = field(default_factory=list)
+    ngram_size: int = 0  # n-grams of this size occur once
+    bad_words: list[list[int]] = field(default_factory=list)
 
     def add_processor(self, processor: Any) -> bool:
         """Add a processor's parameters; returns False if the library cannot apply the processor."""
@@ -51,8 +53,17 @@ class Rules:
         return {"temperature": 0.0} if greedy else {"order": "hf", **self.truncation}
 
     def has_logit_edits(self) -> bool:
-        """Whether a penalty, suppressed tokens or a minimum length change logits."""
-        return self.repetition != 1 or bool(self.suppressed) or bool(self.end_tokens)
+        """Whether a penalty, banned tokens or a minimum length change logits."""
+        edits = (self.repetition != 1, self.suppressed, self.end_tokens, self.has_lists())
+        return any(map(bool, edits))
+
+    def has_lists(self) -> bool:
+        """Whether the tokens of a text determine which tokens are banned next."""
+        return bool(self.ngram_size or self.bad_words)
+
+    def count_banned(self, length: int) -> int:
+        """The largest number of tokens that has_lists() bans after a text of this length."""
+        return len(self.bad_words) + (length if self.ngram_size else 0)
 
 
 def _read_temperature(rules: Rules, processor: Any) -> bool:
@@ -109,6 +120,18 @@ def _read_min_length(rules: Rules, processor: Any) -> bool:
     return True
 
 
+def _read_ngrams(rules: Rules, processor: Any) -> bool:
+    if rules.truncation or rules.ngram_size:
+        return False
+    rules.ngram_size = processor.ngram_size
+    return True
+
+
+def _read_bad_words(rules: Rules, processor: Any) -> bool:
+    rules.bad_words += map(list, processor.sequence_bias)
+    return not rules.truncation
+
+
 # Each reader adds its processor's parameters to `rules`, and returns False if the library cannot
 # apply the processor after those already added. generate() applies temperature and truncations in
 # the order that the library calls "hf".
@@ -126,6 +149,8 @@ _READERS: dict[type, Callable[[Rules, Any], bool]] = {
     logits_process.EtaLogitsWarper: _make_truncation_reader("eta", "epsilon"),
     logits_process.RepetitionPenaltyLogitsProcessor: _read_repetition,
     logits_process.SuppressTokensLogitsProcessor: _read_suppressed,
+    logits_process.NoRepeatNGramLogitsProcessor: _read_ngrams,
+    logits_process.NoBadWordsLogitsProcessor: _read_bad_words,
     logits_process.MinLengthLogitsProcessor: _read_min_length,
     logits_process.MinNewTokensLengthLogitsProcessor: _read_min_length,
 }

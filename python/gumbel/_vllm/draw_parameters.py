@@ -27,6 +27,8 @@ class DrawParameters:
     slots        int32 [B], the slot of each row. `rows` and `history` then have an entry for each
                  slot, and `slots` and the tensors of `rows` have the same addresses at every step.
     batch_key    while this is the same object, `rows` is unchanged except for position.
+    orders       of the programs that `rows` names; empty: vLLM's order.
+    others       further draws, and the rows bool [B] whose results are theirs (request_rules.py).
     """
 
     rows: dict[str, torch.Tensor]
@@ -35,11 +37,13 @@ class DrawParameters:
     history: Optional[History] = None
     slots: Optional[torch.Tensor] = None
     batch_key: Any = None
+    orders: tuple[str, ...] = ()
+    others: list[tuple[torch.Tensor, "DrawParameters"]] = field(default_factory=list)
 
     @property
     def edits_logits(self) -> bool:
-        """Whether there are parameters besides temperature and truncation."""
-        return self.history is not None or not self.preparable
+        """Whether there are parameters besides temperature and truncation by a gumbel_order."""
+        return self.history is not None or bool(self.orders) or not self.preparable
 
     @property
     def truncates(self) -> bool:
@@ -55,7 +59,7 @@ class DrawParameters:
     def call_key(self) -> tuple[Any, ...]:
         """The properties on which a prepared call depends; values of `rows` are not among them."""
         history = None if self.history is None else id(self.history)
-        return self.slots is None, history, *self.rows
+        return self.slots is None, history, self.orders, *self.rows
 
     @property
     def places(self) -> dict[str, Any]:
@@ -75,7 +79,11 @@ class DrawParameters:
         rows = dict(self.rows)
         if "seed" in rows:
             rows["seed"] = rows["seed"].view(torch.uint64)
-        return {**rows, **self.edits(), **self.places, "order": "vllm"}
+        order: dict[str, Any] = {"order": "vllm"}
+        if self.orders:
+            p_less = any("p_less" in order for order in self.orders)
+            order = {"order": list(self.orders), "p_less": p_less}
+        return {**rows, **self.edits(), **self.places, **order}
 
     def by_entry(self, values: torch.Tensor, fill: int) -> torch.Tensor:
         """`values`, one for each row of logits, in the order of `rows`; `fill` in other entries."""

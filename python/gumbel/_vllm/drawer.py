@@ -33,6 +33,14 @@ class Drawn:
     logprobs: Optional[torch.Tensor] = None  # float32 [B, 1 + count]
     ranks: Optional[torch.Tensor] = None  # int32 [B]
 
+    def merge(self, rows: torch.Tensor, other: Drawn) -> Drawn:
+        """These results, with those of `other` in the rows [B] that are True."""
+        merged: list[Any] = [
+            None if mine is None else theirs.where(rows.view(-1, *[1] * (mine.dim() - 1)), mine)
+            for mine, theirs in zip(vars(self).values(), vars(other).values())
+        ]
+        return Drawn(*merged)
+
 
 def add_mask(logits: Any, parameters: DrawParameters) -> DrawParameters:
     """`parameters` with the mask of deferred logits."""
@@ -148,8 +156,15 @@ class Drawer:
 
         `counted_as` is the count of a draw from logits; None: it is not counted.
         """
+        parameters = add_mask(logits, parameters)
         with use_workspace(self.workspace):
-            return self._draw(logits, add_mask(logits, parameters), requested, counted_as)
+            drawn, statuses = self._draw(logits, parameters, requested, counted_as)
+            for rows, more in parameters.others:
+                more = replace(more, mask=parameters.mask)
+                other, found = self._draw(logits, more, requested, counted_as, False)
+                drawn, statuses = drawn.merge(rows, other), found.where(rows, statuses)
+        faults.note(statuses)
+        return drawn
 
     def _draw(
         self,
@@ -157,7 +172,9 @@ class Drawer:
         parameters: DrawParameters,
         requested: Optional[LogprobsRequest],
         counted_as: Optional[str],
-    ) -> Drawn:
+        is_first: bool = True,
+    ) -> tuple[Drawn, torch.Tensor]:
+        """Drawn tokens and their statuses [B], which the next draw overwrites."""
         twice = requested is not None and requested.raw and parameters.edits_logits
         if requested is not None and requested.raw and isinstance(logits, LazyLogits):
             # vLLM's raw logits include scale, soft-cap and grammar mask.
@@ -166,20 +183,22 @@ class Drawer:
         if requested is not None and is_lazy(logits) and logits.screen_only:
             logits = logits.get()  # a screen has no log-probabilities
         logits = _gather_for_truncation(logits, parameters)
-        counts.add(_count_name(logits, counted_as))
+        if is_first:
+            counts.add(_count_name(logits, counted_as))
         parameters = _cut_mask_to_shard(logits, parameters)
         source = calls, inputs, given = calls_for(logits)
         out = self._call(logits, source, parameters, None if twice else requested)
-        faults.note(out.status)
         # A row without a token gets token 0, a valid index; faults.py ends its request. A prepared
         # call overwrites its results, hence a new tensor.
         tokens = torch.maximum(out.tokens, _zero(self.token_dtype, out.tokens.device))
         if requested is None:
-            return Drawn(tokens)
+            return Drawn(tokens), out.status
         if twice:
-            return _score_raw(logits, parameters, tokens, out.tokens, requested.count)
-        ranks = rank(calls.sample, inputs, given, out, parameters)
-        return _format_drawn(tokens, out, ranks, requested.count, parameters.edits_logits)
+            drawn = _score_raw(logits, parameters, tokens, out.tokens, requested.count)
+        else:
+            ranks = rank(calls.sample, inputs, given, out, parameters)
+            drawn = _format_drawn(tokens, out, ranks, requested.count, parameters.edits_logits)
+        return drawn, out.status
 
     def verify(
         self,

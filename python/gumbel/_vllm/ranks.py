@@ -61,7 +61,7 @@ def rank(
     Of `parameters` the temperature and the edits of logits are used.
     """
     found = _by_list(drawn)
-    if found is None and len(inputs) > 1:  # hidden states and a head
+    if found is None and (len(inputs) > 1 or parameters.orders):  # a head, or rules
         found = drawn.ranks.view(-1).clone()  # the next draw writes the same array
     if found is not None:
         return found

@@ -21,6 +21,7 @@ from .batch_history import history_of
 from .draw_parameters import DrawParameters, LogprobsRequest
 from .drawer import TOP_MAX
 from .groups import seed_generator
+from .request_rules import BatchRules, read
 
 _SEEDS = -(2**63), 2**63 - 1
 FLOAT32_MAX = float(torch.finfo(torch.float32).max)
@@ -129,10 +130,25 @@ def read_parameters(metadata: Any, step: Step, requests: int) -> Optional[DrawPa
     parameters = DrawParameters(
         rows, more, _allowed(metadata, step), history=history, batch_key=metadata
     )
+    rules = rules_of(metadata, step, requests)
+    if rules is not None:
+        return rules.add_to(parameters)
     # Parameters of greedy requests do not change from step to step, except for bad words.
     if metadata.all_greedy and not (parameters.edits_logits or metadata.bad_words_token_ids):
         metadata._gumbel_greedy = requests, parameters
     return parameters
+
+
+def rules_of(metadata: Any, step: Step, requests: int) -> Optional[BatchRules]:
+    """The rules of the requests; None: there are none. The metadata belongs to one batch."""
+    known: Optional[tuple[int, Optional[BatchRules]]] = getattr(metadata, "_gumbel_rules", None)
+    if known is None or known[0] != requests:
+        states = (step.runner.requests[name] for name in step.runner.input_batch.req_ids[:requests])
+        found = {row: read(state.sampling_params) for row, state in enumerate(states)}
+        rules = {row: each for row, each in found.items() if each is not None}
+        known = requests, BatchRules(range(requests), rules) if rules else None
+        metadata._gumbel_rules = known
+    return known[1]
 
 
 def can_bias(biases: dict[int, float]) -> bool:

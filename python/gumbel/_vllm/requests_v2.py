@@ -16,6 +16,7 @@ from vllm.v1.worker.gpu.sample.states import NO_LOGPROBS
 from .draw_parameters import PENALTIES, DrawParameters, LogprobsRequest
 from .drawer import TOP_MAX
 from .requests_v1 import FLOAT32_MAX, can_bias
+from .request_rules import BatchRules, Rules, read
 from .slot_history import SlotHistory
 
 _KNOWN = (LogitBiasState, PenaltiesState, BadWordsState)
@@ -38,6 +39,7 @@ class _BatchSummary:
     penalised: Any  # int [count]: the slots with penalties
     lists: dict[str, Any]  # as Slots._lists()
     logprobs: tuple[bool, Optional[LogprobsRequest]]  # as Slots.logprobs_request()
+    rules: dict[int, Rules]  # of the slots that have rules
     parameters: Optional[DrawParameters] = None  # as Slots.parameters(), at the first call
     index: Optional[torch.Tensor] = None  # int64 [B]: the slot of each row, with `parameters`
 
@@ -60,6 +62,7 @@ class Slots:
         self.penalised = np.zeros(count, bool)
         self.biases: list[dict[int, float]] = [{} for _ in range(count)]
         self.allowed: list[list[int]] = [[] for _ in range(count)]
+        self.rules: list[Optional[Rules]] = [None] * count
         self._history: Optional[SlotHistory] = None
         self._is_stale = True  # requests were added after the tensors below were written
         self._values: dict[str, torch.Tensor] = {}
@@ -81,6 +84,7 @@ class Slots:
         self.penalised[slot] = use_penalty(parameters)
         self.biases[slot] = dict(parameters.logit_bias or {})
         self.allowed[slot] = list(parameters.allowed_token_ids or ())
+        self.rules[slot] = read(parameters)
         self.listed[slot] = bool(self.biases[slot] or self.allowed[slot])
         self._is_stale, self._batch = True, None
         if self._history is not None:
@@ -131,6 +135,15 @@ class Slots:
             self._history.update(batch, summary.penalised)
         return summary.parameters
 
+    def processed_parameters(self, batch: Any) -> DrawParameters:
+        """The draw parameters of logits that vLLM has processed, one row a request."""
+        parameters, known = DrawParameters(self.rows(batch, processed=True)), self._summary(batch)
+        if not known.rules:
+            return parameters
+        slots = batch.idx_mapping_np.tolist()
+        rules = {row: known.rules[slot] for row, slot in enumerate(slots) if slot in known.rules}
+        return BatchRules(range(len(slots)), rules).add_to(parameters)
+
     def listed_parameters(self, batch: Any) -> DrawParameters:
         """The draw parameters of a batch whose drafts are verified, by request."""
         return DrawParameters(self.rows(batch), self._summary(batch).lists)
@@ -152,6 +165,7 @@ class Slots:
                 penalised=found[self.penalised[found]].astype(np.int64),
                 lists=self._lists(found),
                 logprobs=self._logprobs_request(found),
+                rules={slot: it for slot in found.tolist() if (it := self.rules[slot])},
             )
         return summary
 
@@ -179,7 +193,18 @@ class Slots:
             if self._history is None:
                 self._history = SlotHistory(self.sampler.penalties_state)
             history = self._history.history
-        return index, DrawParameters(rows, summary.lists, history=history, slots=slots)
+        parameters = DrawParameters(rows, summary.lists, history=history, slots=slots)
+        if summary.rules:
+            rules = BatchRules(batch.idx_mapping_np.tolist(), summary.rules)
+            parameters = rules.add_to(parameters, self._hold)
+        return index, parameters
+
+    def _hold(self, name: str, values: torch.Tensor) -> torch.Tensor:
+        """Copy values of all slots to the tensor that prepared calls read by this name."""
+        found = self._values.get(name)
+        if found is None:
+            found = self._values[name] = values
+        return found.copy_(values)
 
     def _state(self, name: str) -> Any:
         """vLLM's parameters of this name: on the host, and where the device reads them."""

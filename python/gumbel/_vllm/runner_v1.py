@@ -22,7 +22,7 @@ from .draw_parameters import DrawParameters, LogprobsRequest
 from .drawer import Drawer
 from .lazy import defer_products, is_lazy, materialise
 from .memory import reserve_in_profile
-from .requests_v1 import Step, read_logprobs_request, read_parameters, read_rows
+from .requests_v1 import Step, read_logprobs_request, read_parameters, read_rows, rules_of
 from .self_check import attempt, is_unproven, prove_first_draw
 from .support import is_served
 from .vllm_versions import check_hooks
@@ -124,9 +124,13 @@ def _draw_processed(
     step = _now()
     if step is None:
         return _stock_call(self, logits, generators, k, p)  # type: ignore[no-any-return]
-    rows = read_rows(step.runner.input_batch.sampling_metadata, step, len(logits))
+    metadata = step.runner.input_batch.sampling_metadata
+    rows = read_rows(metadata, step, len(logits))
     rows["temperature"] = torch.ones_like(rows["temperature"])
-    drawn = drawer_of(step.runner).draw(logits, DrawParameters(rows), counted_as=None)
+    parameters, rules = DrawParameters(rows), rules_of(metadata, step, len(logits))
+    if rules is not None:
+        parameters = rules.add_to(parameters)
+    drawn = drawer_of(step.runner).draw(logits, parameters, counted_as=None)
     returned = None
     if self.logprobs_mode.startswith("processed"):  # after the draw, which truncates itself
         returned = apply_top_k_top_p(logits, k, p)

@@ -109,7 +109,7 @@ class Sampler:
 
         def draw(*arguments: Any, return_logprobs: bool) -> tuple[torch.Tensor, torch.Tensor]:
             processed = base.apply_sampling_params(*arguments, skip_top_k_top_p=True)
-            parameters = DrawParameters(self.slots.rows(batch, processed=True))
+            parameters = self.slots.processed_parameters(batch)
             drawn = self.drawer.draw(processed, parameters, counted_as=None)
             if base.logprobs_mode.startswith("processed"):
                 processed = _truncate(base, processed, batch)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Installs the hooks: of the scheduler when vLLM loads the plugin, of the runners with a worker."""
+"""Installs the hooks: of the front end and the scheduler when vLLM loads the plugin, of the runners
+with a worker."""
 
 from __future__ import annotations
 
@@ -81,6 +82,18 @@ def _hook_worker(config: Any) -> None:
         logger.warning("gumbel: draws are vLLM's own, as %s", reason)
 
 
+def _hook_front_end() -> None:
+    """Have requests with rules be checked where they arrive."""
+    try:
+        from .request_rules import HOOKS
+
+        _install(HOOKS)
+    except (ImportError, AttributeError) as missing:
+        logger.warning(
+            "gumbel: extra_args['gumbel'] is ignored, as vLLM's front end has changed: %s", missing
+        )
+
+
 def _hook_scheduler() -> None:
     """Have the scheduler, which may be in another process than the workers, end failed requests."""
     try:
@@ -110,6 +123,7 @@ def register() -> None:
     from vllm.v1.worker.worker_base import WorkerBase
 
     _hook_scheduler()
+    _hook_front_end()
     stock = WorkerBase.__init__
 
     @functools.wraps(stock)

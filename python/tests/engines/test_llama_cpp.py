@@ -61,9 +61,13 @@ def test_sampler_on_arrays(programs):
     assert re.search(r"\d{3} checks, 0 failed", run(programs("test_gumbel_llama")))
 
 
+def test_rules_on_arrays(programs):
+    assert re.search(r"\d{5} checks, 0 failed", run(programs("test_llama_rules")))
+
+
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_sampler_with_a_model(programs, models, dtype):
-    assert re.search(r"\d{2} checks, 0 failed", run(programs("test_llama_model"), models(dtype)))
+    assert re.search(r"\d{3} checks, 0 failed", run(programs("test_llama_model"), models(dtype)))
 
 
 def test_quantised_weights_are_drawn_from_logits(programs, models):

@@ -40,6 +40,10 @@ from gumbel._transformers.stops import LateStopCheck, StopCheck  # noqa: E402
         {"repetition_penalty": 1.3},
         {"min_new_tokens": 12, "eos_token_id": [269, 259]},
         {"min_length": 10, "eos_token_id": [269], "suppress_tokens": [1037, 3684]},
+        {"no_repeat_ngram_size": 2},
+        {"no_repeat_ngram_size": 1, "repetition_penalty": 1.2},
+        {"bad_words_ids": [[269], [259, 1037], [12, 268]]},
+        {"no_repeat_ngram_size": 3, "bad_words_ids": [[12]], "min_new_tokens": 9},
     ],
     ids=str,
 )
@@ -55,9 +59,9 @@ def test_greedy_texts_are_stock_texts_without_logits(model, tokenizer, more):
 @pytest.mark.parametrize(
     "more",
     [
-        {"no_repeat_ngram_size": 2},
-        {"bad_words_ids": [[269], [259, 1037]]},
-        {"repetition_penalty": 1.2, "no_repeat_ngram_size": 3},
+        {"sequence_bias": {(269,): 2.0}},
+        {"no_repeat_ngram_size": 2, "bad_words_ids": [[7, i] for i in range(2100)]},
+        {"no_repeat_ngram_size": 2, "prompt_lookup_num_tokens": 2},
     ],
     ids=str,
 )
@@ -66,6 +70,19 @@ def test_unsupported_options_run_transformers_processors(model, tokenizer, more)
     wanted = generate_texts(model, inputs, ours=False, do_sample=False, **more)
     assert torch.equal(generate_texts(model, inputs, do_sample=False, **more), wanted)
     assert model.head_calls > 0
+
+
+def test_lists_ignore_padding_and_other_texts(model, tokenizer):
+    more = {**DRAWN, "no_repeat_ngram_size": 1, "bad_words_ids": [[12], [269, 259]]}
+    batch = tokenizer(PROMPTS, return_tensors="pt", padding=True)
+    together = generate_texts(model, batch, seed=[3, 4, 5, 6], **more)
+    assert model.head_calls == 0
+    for row, (prompt, seed) in enumerate(zip(PROMPTS, [3, 4, 5, 6])):
+        inputs = tokenizer(prompt, return_tensors="pt")
+        alone = generate_texts(model, inputs, seed=seed, **more)
+        assert torch.equal(together[row, -16:], alone[0, -16:]), prompt
+        text, prompt_ids = alone[0, -16:].tolist(), inputs.input_ids[0].tolist()
+        assert len(set(text)) == 16 and not {12, *prompt_ids}.intersection(text)
 
 
 def test_a_text_depends_on_seed_and_prompt_alone(model, tokenizer):
