@@ -58,8 +58,9 @@
  * drawn by that order, unless the output has ranks, lists or given tokens.
  *
  * Devices. CPU devices support programs, and so do CUDA devices with thread-block clusters
- * (capability 9.0 and later). Other CUDA devices, and calls over ranks, support those programs that
- * a gumbel_order draws, and return GUMBEL_ERROR_UNSUPPORTED for the others.
+ * (capability 9.0 and later). Other CUDA devices support those programs that a gumbel_order draws,
+ * and return GUMBEL_ERROR_UNSUPPORTED for the others. Over ranks, every rank gathers the logits of
+ * whole rows and draws from them on its device.
  */
 #ifndef GUMBEL_PROGRAMS_H
 #define GUMBEL_PROGRAMS_H

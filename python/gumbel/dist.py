@@ -40,12 +40,9 @@ if TYPE_CHECKING:
 __all__ = ["AllGather", "Group"]
 
 # Over NCCL a draw with one of these parameters may require a host-assisted collective.
-_TRUNCATION = ("min_p", "top_k", "top_p")
+_TRUNCATION = ("min_p", "top_k", "top_p", *PROGRAM_PARAMETERS)
 # Parameters of other calls that a group does not have, and the reasons.
-_EXCLUDED = {
-    **dict.fromkeys(("isa", "threads"), "it is an argument of Group()"),
-    **dict.fromkeys(PROGRAM_PARAMETERS, "ranks draw by orders of min_p, top_k and top_p only"),
-}
+_EXCLUDED = dict.fromkeys(("isa", "threads"), "it is an argument of Group()")
 
 
 def _ignore_errors(size_function: Any) -> Any:

@@ -7,6 +7,7 @@
 
 #include "api/call.h"
 #include "core/fail.h"
+#include "core/output.h"
 #include "drafts/proposal.h"
 #include "validate/validate_draft.h"
 
@@ -220,7 +221,7 @@ static gumbel_status read_call(verify_call *call, const gumbel_device *device,
     p->features |= gumbel_output_features(&requested);
     if (call->proposal.num_best > 0)
         p->features |= GUMBEL_FEATURE_BEST;
-    p->with_mass = requested.lse || requested.logprobs;
+    p->with_mass = gumbel_output_has_lse(&requested);
     return gumbel_settle_features(device, p, error);
 }
 

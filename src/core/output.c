@@ -63,6 +63,8 @@ gumbel_output gumbel_output_slice(const gumbel_output *output, int64_t first, in
     SKIP(top_logits, top);
     SKIP(best_ids, first * o.num_best);
     SKIP(best_scores, first * o.num_best);
+    SKIP(kept_ids, first * o.kept_capacity);
+    SKIP(kept_logprobs, first * o.kept_capacity);
 #undef SKIP
     return o;
 }

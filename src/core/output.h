@@ -8,6 +8,12 @@
 #include "core/backend.h"
 
 /* Whether best scores, or their tokens, are requested. */
+/* Whether an output other than top_logprobs is, or requires, the log-normaliser. */
+static inline int gumbel_output_has_lse(const gumbel_output *output)
+{
+    return output->lse || output->logprobs || output->kept_logprobs;
+}
+
 static inline int gumbel_output_has_best(const gumbel_output *output)
 {
     return output->num_best > 0 && (output->best_ids || output->best_scores);

@@ -28,7 +28,8 @@ typedef enum gumbel_feature {
     GUMBEL_FEATURE_BEST = 1 << 12,    /* num_best > 0, and their ids or scores */
     GUMBEL_FEATURE_PROGRAM = 1 << 13, /* in place of GUMBEL_FEATURE_TRUNCATION */
     GUMBEL_FEATURE_LATE_BIAS = 1 << 14,
-    GUMBEL_FEATURE_END = 1 << 15,
+    GUMBEL_FEATURE_KEPT_IDS = 1 << 15,
+    GUMBEL_FEATURE_END = 1 << 16,
 } gumbel_feature;
 
 /* Features that change z alone, which a shard can apply; others require the whole vocabulary. */

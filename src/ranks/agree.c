@@ -2,7 +2,7 @@
 #include "ranks/agree.h"
 
 #include "core/fail.h"
-#include "core/row.h"
+#include "core/row_program.h"
 
 #define MAGIC 0x67726b32u
 
@@ -16,6 +16,43 @@ uint64_t ranks_add_digest(uint64_t digest, const void *data, size_t bytes)
 
 #define ADD(field, value)                                                                          \
     header->digests[field] = ranks_add_digest(header->digests[field], &(value), sizeof(value))
+
+/* Adds the token list of row b. */
+static void digest_list(ranks_header *header, int field, const gumbel_problem *p, int64_t b,
+                        const gumbel_token_lists *lists)
+{
+    int64_t list = gumbel_problem_list_of_row(p, b);
+    int64_t count = lists->offsets[list + 1] - lists->offsets[list];
+    ADD(field, count);
+    header->digests[field] =
+        ranks_add_digest(header->digests[field], lists->ids + lists->offsets[list],
+                         (size_t)count * sizeof *lists->ids);
+}
+
+static void digest_program(ranks_header *header, const gumbel_problem *p, int64_t b)
+{
+    const gumbel_row_program r = gumbel_problem_program(p, b);
+    const float values[] = {r.temperature_range,
+                            r.temperature_exponent,
+                            r.min_p,
+                            r.top_p,
+                            r.typical_p,
+                            r.top_n_sigma,
+                            r.epsilon,
+                            r.eta,
+                            r.top_a,
+                            r.surprise,
+                            r.xtc_probability,
+                            r.xtc_threshold,
+                            r.smoothing_factor,
+                            r.smoothing_curve};
+    ADD(RANKS_TRUNCATION, r.rules);
+    ADD(RANKS_TRUNCATION, r.top_k);
+    ADD(RANKS_TRUNCATION, r.min_keep);
+    ADD(RANKS_TRUNCATION, values);
+    if (p->programs.xtc_keep.offsets)
+        digest_list(header, RANKS_TRUNCATION, p, b, &p->programs.xtc_keep);
+}
 
 /* Adds the parameters of row b: their values, independent of their layout. */
 static void digest_row(ranks_header *header, const gumbel_problem *p, int64_t b)
@@ -31,15 +68,10 @@ static void digest_row(ranks_header *header, const gumbel_problem *p, int64_t b)
         gumbel_penalties penalties = gumbel_problem_penalties(p, b);
         ADD(RANKS_TRANSFORMS, penalties);
     }
-    if (p->features & GUMBEL_FEATURE_ALLOWED) {
-        const gumbel_token_lists *lists = &p->transforms.allowed;
-        int64_t list = gumbel_problem_list_of_row(p, b);
-        int64_t count = lists->offsets[list + 1] - lists->offsets[list];
-        ADD(RANKS_TRANSFORMS, count);
-        header->digests[RANKS_TRANSFORMS] =
-            ranks_add_digest(header->digests[RANKS_TRANSFORMS], lists->ids + lists->offsets[list],
-                             (size_t)count * sizeof *lists->ids);
-    }
+    if (p->features & GUMBEL_FEATURE_ALLOWED)
+        digest_list(header, RANKS_TRANSFORMS, p, b, &p->transforms.allowed);
+    if (p->features & GUMBEL_FEATURE_PROGRAM)
+        digest_program(header, p, b);
     if (p->transforms.list_status) {
         uint32_t flags = gumbel_problem_list_flags(p, b);
         ADD(RANKS_TRANSFORMS, flags);
@@ -62,15 +94,17 @@ static void digest_row(ranks_header *header, const gumbel_problem *p, int64_t b)
 /* Adds which outputs are requested. */
 static void digest_output(ranks_header *header, const gumbel_output *out)
 {
-    const void *const pointers[] = {
-        out->logprobs, out->scores,       out->lse,        out->ranks,    out->kept,
-        out->top_ids,  out->top_logprobs, out->top_logits, out->best_ids, out->best_scores};
+    const void *const pointers[] = {out->logprobs,     out->scores,     out->lse,
+                                    out->ranks,        out->kept,       out->top_ids,
+                                    out->top_logprobs, out->top_logits, out->best_ids,
+                                    out->best_scores,  out->kept_ids,   out->kept_logprobs};
     uint64_t requested = 0;
-    for (int i = 0; i < 10; i++)
+    for (size_t i = 0; i < sizeof pointers / sizeof *pointers; i++)
         requested |= (uint64_t)(pointers[i] != NULL) << i;
     ADD(RANKS_OUTPUT, requested);
     ADD(RANKS_OUTPUT, out->num_top);
     ADD(RANKS_OUTPUT, out->num_best);
+    ADD(RANKS_OUTPUT, out->kept_capacity);
     ADD(RANKS_OUTPUT, out->logprobs_of);
 }
 
@@ -97,6 +131,10 @@ void ranks_digest_host_arguments(ranks_header *header, const gumbel_problem *p,
     ADD(RANKS_TRANSFORMS, transforms);
     ADD(RANKS_TRUNCATION, p->truncation.order);
     ADD(RANKS_TRUNCATION, p->truncation.ties);
+    if (p->features & GUMBEL_FEATURE_PROGRAM)
+        header->digests[RANKS_TRUNCATION] =
+            ranks_add_digest(header->digests[RANKS_TRUNCATION], p->programs.rules,
+                             (size_t)p->programs.count * GUMBEL_PROGRAM_LENGTH);
     digest_output(header, output);
 }
 

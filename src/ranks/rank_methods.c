@@ -58,7 +58,9 @@ static const ranks_method cpu_methods[] = {
      ranks_draw_plain},
     {{"candidates", "leading tokens of each shard, truncated and drawn from on every rank",
       "1 or 2 exchanges, 16 bytes a row and 8 a token; fallback rows whole",
-      ALL & ~(GUMBEL_FEATURE_GIVEN | GUMBEL_CAPABILITY_NOISE), 0},
+      ALL & ~(GUMBEL_FEATURE_GIVEN | GUMBEL_FEATURE_PROGRAM | GUMBEL_FEATURE_KEPT_IDS |
+              GUMBEL_CAPABILITY_NOISE),
+      0},
      refuse_candidates,
      ranks_draw_candidates},
     {{"whole rows", "rows of all shards, gathered and drawn from on every rank",
@@ -181,8 +183,7 @@ static gumbel_status accept_drafts(gumbel_device *device, void *stream,
 
 gumbel_backend ranks_backend_of(const gumbel_device *device)
 {
-    gumbel_backend table = {.supports =
-                                device->backend->supports & ~(uint32_t)GUMBEL_FEATURE_PROGRAM,
+    gumbel_backend table = {.supports = device->backend->supports,
                             .host_memory = device->backend->host_memory,
                             .plan = plan_group_call,
                             .explain = explain_group,

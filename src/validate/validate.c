@@ -260,7 +260,9 @@ static gumbel_status check_output_alignment(const gumbel_output *o, gumbel_error
                   {o->top_logprobs, "output.top_logprobs"},
                   {o->top_logits, "output.top_logits"},
                   {o->best_ids, "output.best_ids"},
-                  {o->best_scores, "output.best_scores"}};
+                  {o->best_scores, "output.best_scores"},
+                  {o->kept_ids, "output.kept_ids"},
+                  {o->kept_logprobs, "output.kept_logprobs"}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         GUMBEL_FORWARD(
             gumbel_check_aligned(places[i].data, sizeof(int32_t), places[i].field, error));
@@ -284,5 +286,12 @@ gumbel_status gumbel_read_output(gumbel_output *into, const gumbel_output *outpu
     GUMBEL_REFUSE_IF(into->num_best < 0 || into->num_best > GUMBEL_BEST_MAX, error,
                      "output.num_best", "is %d; it must be in 0..%d", (int)into->num_best,
                      GUMBEL_BEST_MAX);
+    GUMBEL_REFUSE_IF(into->kept_capacity < (into->kept_ids != NULL), error, "output.kept_capacity",
+                     "is %d; it must be at least %d", (int)into->kept_capacity,
+                     into->kept_ids != NULL);
+    GUMBEL_REFUSE_IF(into->kept_ids && !into->kept, error, "output.kept_ids",
+                     "requires output.kept, which is NULL");
+    GUMBEL_REFUSE_IF(into->kept_logprobs && !into->kept_ids, error, "output.kept_logprobs",
+                     "requires output.kept_ids, which is NULL");
     return GUMBEL_OK;
 }

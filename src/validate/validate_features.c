@@ -41,6 +41,8 @@ const char *gumbel_feature_field(gumbel_feature bit)
         return "sampling.truncation.programs";
     case GUMBEL_FEATURE_LATE_BIAS:
         return "sampling.transforms.late_bias";
+    case GUMBEL_FEATURE_KEPT_IDS:
+        return "output.kept_ids";
     case GUMBEL_FEATURE_END:
         break;
     }
@@ -51,12 +53,14 @@ uint32_t gumbel_output_features(const gumbel_output *out)
 {
     int top = out->num_top > 0 && (out->top_ids || out->top_logprobs);
     int top_logprobs = out->num_top > 0 && out->top_logprobs;
-    int raw = out->logprobs_of == GUMBEL_RAW && (out->logprobs || out->lse || top_logprobs);
+    int raw = out->logprobs_of == GUMBEL_RAW &&
+              (out->logprobs || out->lse || top_logprobs || out->kept_logprobs);
     return (uint32_t)((out->ranks ? GUMBEL_FEATURE_RANKS : 0) |
                       (out->kept ? GUMBEL_FEATURE_KEPT : 0) | (top ? GUMBEL_FEATURE_TOP : 0) |
                       (raw ? GUMBEL_FEATURE_RAW : 0) |
                       (out->num_top > 0 && out->top_logits ? GUMBEL_FEATURE_LOGITS : 0) |
-                      (gumbel_output_has_best(out) ? GUMBEL_FEATURE_BEST : 0));
+                      (gumbel_output_has_best(out) ? GUMBEL_FEATURE_BEST : 0) |
+                      (out->kept_ids ? GUMBEL_FEATURE_KEPT_IDS : 0));
 }
 
 /* Reads a row parameter with one value a row; `field` is its name in "sampling". */

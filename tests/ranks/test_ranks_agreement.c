@@ -3,6 +3,7 @@
  * Ranks draw the tokens of one device, bit for bit: 1 to 8 ranks as threads, every kind of request,
  * shards of any size and order, empty shards.
  */
+#include "prefixed_programs.h"
 #include "shards.h"
 #include "thread_ranks.h"
 
@@ -179,6 +180,24 @@ static void every_row_kind_order_and_tie(void **state)
     close_devices(&on);
 }
 
+/* Rows drawn by random programs of rules. */
+static void programs_match_one_device(void **state)
+{
+    devices on = open_devices();
+    uint64_t random = 38;
+    (void)state;
+    for (int i = 0; i < scale_count(120); i++) {
+        prefixed_programs programs;
+        request_plan plan = request_plan_at_random(i * 5 + 2, i % 3 == 0);
+        plan.truncation = 1;
+        request *req = request_make(&plan, on.all[0]);
+        prefixed_programs_set(&programs, req, &random);
+        compare_draws(&on, req, 1 + (int32_t)random_below(&random, 8), i % 2, 1, 0, &random);
+        request_free(req);
+    }
+    close_devices(&on);
+}
+
 /* Given tokens, including invalid ids and tokens that cannot be drawn. */
 static void given_tokens_match_one_device(void **state)
 {
@@ -285,6 +304,7 @@ int main(void)
                                        cmocka_unit_test(usual_truncation_takes_one_exchange),
                                        cmocka_unit_test(tokens_equal_only_after_the_temperature),
                                        cmocka_unit_test(every_row_kind_order_and_tie),
+        cmocka_unit_test(programs_match_one_device),
                                        cmocka_unit_test(given_tokens_match_one_device)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

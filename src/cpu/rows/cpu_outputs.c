@@ -128,6 +128,32 @@ static void write_top_tokens(const output_row *row, int ok)
     }
 }
 
+/* Writes the tokens that truncation keeps, which fit. */
+static void write_kept_tokens(const output_row *row)
+{
+    const cpu_rows_call *r = row->call;
+    const gumbel_output *out = r->output;
+    const int64_t begin = row->b * out->kept_capacity;
+    int64_t at = begin;
+    float z[GUMBEL_BLOCK];
+    for (int64_t block = 0; block < r->stage.blocks; block++) {
+        if (!cpu_may_block_survive(r, row->b, block) ||
+            cpu_load_kept_block(r, row->b, block, z) == 0)
+            continue;
+        for (int i = 0; i < GUMBEL_BLOCK; i++) {
+            if (z[i] == -INFINITY)
+                continue;
+            const int64_t id = r->job.first_tile + block * GUMBEL_BLOCK + i;
+            GUMBEL_ASSERT(at - begin < out->kept_capacity);
+            out->kept_ids[at] = (int32_t)id;
+            if (out->kept_logprobs)
+                out->kept_logprobs[at] = compute_logprob(row, id, z[i]);
+            at++;
+        }
+    }
+    GUMBEL_ASSERT(at - begin == r->rows[row->b].kept);
+}
+
 /* 1 + the number of tokens with a larger z. */
 static int32_t find_rank(const output_row *row, float z)
 {
@@ -205,4 +231,6 @@ void cpu_write_row_outputs(cpu_rows_call *r, int32_t thread, int64_t b)
         out->status[b] = (int32_t)status;
     if (out->kept)
         out->kept[b] = ok ? (int32_t)r->rows[b].kept : 0;
+    if (out->kept_ids && ok && r->rows[b].kept <= out->kept_capacity)
+        write_kept_tokens(&row);
 }

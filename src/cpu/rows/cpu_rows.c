@@ -2,6 +2,7 @@
 #include "cpu/rows/cpu_rows.h"
 
 #include "core/fail.h"
+#include "core/output.h"
 #include "cpu/call/screen/cpu_screen.h"
 #include "cpu/cpu_policy.h"
 #include "cpu/rows/cpu_outputs.h"
@@ -163,7 +164,7 @@ void cpu_draw_staged_rows(cpu_rows_call *r)
     const int64_t batch = r->problem.batch;
     run_phase(r, batch, truncate_item, NULL);
     r->problem.with_mass = output->logprobs_of == GUMBEL_PROCESSED &&
-                           (output->logprobs || output->lse || output->top_logprobs);
+                           (gumbel_output_has_lse(output) || output->top_logprobs);
     int32_t used = run_phase(r, batch * count_claims_of_row(r), draw_item, clear_thread_summaries);
     cpu_merge_job(&r->job, used, r->summaries);
     run_phase(r, batch, write_item, NULL);

@@ -155,7 +155,8 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
 
 /* Capabilities of kernels that serve every call on rows without a program. */
 #define CAPABILITIES_OF_ROWS                                                                       \
-    (GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT - GUMBEL_FEATURE_PROGRAM)
+    (GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT - GUMBEL_FEATURE_PROGRAM -              \
+     GUMBEL_FEATURE_KEPT_IDS)
 
 static const char *pivots_refuse(const cuda_device *cuda, const gumbel_problem *p, uint32_t offered)
 {
@@ -283,7 +284,8 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
                  .method = "one CTA a row, from few blocks; only logits above a bound are stored",
                  .kernels = "truncated_blocks.cu, truncated_cluster.cu",
                  .supports = GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_RANKS |
-                             GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_LOGITS |
+                             GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_KEPT_IDS |
+                             GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_LOGITS |
                              (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
                              GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
                              GUMBEL_CAPABILITY_SAMPLES,
@@ -299,7 +301,8 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
                  .method = "one CTA a row, from few blocks of its tokens",
                  .kernels = "truncated_blocks.cu, truncated_cluster.cu",
                  .supports = GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_RANKS |
-                             GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_LOGITS |
+                             GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_KEPT_IDS |
+                             GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_LOGITS |
                              (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
                              GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
                              GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP,
@@ -315,7 +318,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
         .rung = {.name = "cluster",
                  .method = "one cluster a row, in the shared memory of its eight CTAs",
                  .kernels = "truncated_cluster.cu",
-                 .supports = CAPABILITIES_OF_ROWS},
+                 .supports = CAPABILITIES_OF_ROWS | GUMBEL_FEATURE_KEPT_IDS},
         .refuses = cluster_refuses,
         .run = cuda_run_cluster,
     },
@@ -324,7 +327,8 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
                  .method = "one CTA a row runs its program on tokens from few blocks",
                  .kernels = "program_blocks.cu, program_cluster.cu",
                  .supports = GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_RANKS |
-                             GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_LOGITS |
+                             GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_KEPT_IDS |
+                             GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_LOGITS |
                              GUMBEL_FEATURE_PROGRAM | GUMBEL_CAPABILITY_MASS |
                              GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_SAMPLES |
                              GUMBEL_CAPABILITY_SOFT_CAP,

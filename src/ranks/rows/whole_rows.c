@@ -71,7 +71,7 @@ static gumbel_problem view_gathered(const ranks_whole_rows *c, row_run run, cons
 static gumbel_problem plan_draw(const ranks_whole_rows *c, row_run run, uint32_t outputs)
 {
     gumbel_problem w = view_gathered(c, run, c->whole ? c->whole + run.at * c->vocab : NULL);
-    w.features &= GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_GIVEN;
+    w.features &= GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_PROGRAM | GUMBEL_FEATURE_GIVEN;
     w.features |= outputs;
     w.with_mass = 1;
     if (c->noise) {
@@ -104,7 +104,8 @@ gumbel_status ranks_count_whole_rows(const ranks_whole_rows *c, size_t *max_byte
     const gumbel_group *group = c->draw->group;
     const gumbel_problem *p = c->draw->p;
     gumbel_problem q = drop_draw(p);
-    const uint32_t outputs = GUMBEL_FEATURE_RANKS | GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_BEST;
+    const uint32_t outputs = GUMBEL_FEATURE_RANKS | GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_BEST |
+                             (p->features & GUMBEL_FEATURE_KEPT_IDS);
     if (ranks_own_shard(group)->rows > 0) {
         GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_ROWS, max_bytes, error));
         GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_SUMMARIES, max_bytes, error));
@@ -282,11 +283,12 @@ static gumbel_status draw_run(const ranks_whole_rows *c, row_run run, gumbel_err
     }
     uint32_t outputs = (out.ranks ? GUMBEL_FEATURE_RANKS : 0) |
                        (out.kept ? GUMBEL_FEATURE_KEPT : 0) |
+                       (out.kept_ids ? GUMBEL_FEATURE_KEPT_IDS : 0) |
                        (gumbel_output_has_best(&out) ? GUMBEL_FEATURE_BEST : 0);
     if (out.num_top > 0 && (drawn.top_ids || drawn.top_logprobs))
         outputs |= GUMBEL_FEATURE_TOP;
     gumbel_problem w = plan_draw(c, run, outputs);
-    w.with_mass = drawn.lse || drawn.logprobs;
+    w.with_mass = gumbel_output_has_lse(&drawn);
     GUMBEL_FORWARD(device->backend->sample(device, &w, NULL, &drawn, c->draw->local, error));
     return c->raw ? write_raw_outputs(c, run, &out, &drawn, error) : GUMBEL_OK;
 }

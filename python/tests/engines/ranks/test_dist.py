@@ -26,6 +26,7 @@ REQUESTS = (
     {"top_k": 20, "top_p": 0.9, "ranks": True, "kept": True},
     {"top_p": 0.8, "top_logprobs": 4, "banned": [3, 200]},
     {"logprobs": "raw", "top_logprobs": 3, "num_samples": 2},
+    {"order": "typical_p,xtc,temperature", "typical_p": 0.9, "xtc_probability": 0.5},
 )
 
 
@@ -98,6 +99,20 @@ def test_ranks_draw_the_tokens_of_one_process(arguments):
         assert_same_outputs(whole, drawn)
         assert_same_outputs(gumbel.sample_logits(hidden @ weight.T, seed=5, **arguments), by_logits)
         assert traffic["calls"] == 2 and traffic["rows"] == 2 * B
+
+
+def test_different_rules_raise_on_all_ranks():
+    hidden, weight = make_problem()
+
+    def body(rank, group):
+        first, end = CUTS[rank]
+        typical_p = 0.8 if rank == 1 else 0.9
+        with pytest.raises(RuntimeError, match="truncation: ranks 0 and 1 pass different"):
+            group.sample(
+                hidden, weight[first:end], order="typical_p,temperature", typical_p=typical_p
+            )
+
+    assert run_ranks(body) == [None] * len(CUTS)
 
 
 def test_different_parameters_raise_on_all_ranks():

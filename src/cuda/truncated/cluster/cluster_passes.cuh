@@ -216,6 +216,49 @@ __device__ inline int list_top(const cluster_kept_set_finder &by_z, logit_values
     return count;
 }
 
+/* Writes the tokens of the kept set by ascending id, if they fit: each warp those of a segment of
+ * the slice, after counting them. */
+__device__ __noinline__ void write_kept(const cuda_truncated_params &p, slice_source source,
+                                        logit_values values, kept_set survivors,
+                                        const row_result &r, int64_t b)
+{
+    if (r.kept > p.output.kept_capacity)
+        return;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int segment = (source.size / 32 + kWarps - 1) / kWarps * 32;
+    const int begin = warp * segment, end = min(begin + segment, source.size);
+    uint32_t *counts = (uint32_t *)shared_state().scratch.high, before = 0, all = 0;
+    auto has = [&](int i) {
+        return survivors.has_token((int32_t)source.begin + i,
+                                   values.to_value(slice_logits()[i]));
+    };
+    uint32_t own = 0;
+#pragma unroll 1
+    for (int i = begin + lane; i < end; i += 32)
+        own += has(i);
+    own = __reduce_add_sync(~0u, own);
+    __syncthreads(); /* the scratch has been read */
+    if (lane == 0)
+        counts[warp] = own;
+    __syncthreads();
+    for (int i = 0; i < kWarps; i++) {
+        before += i < warp ? counts[i] : 0;
+        all += counts[i];
+    }
+    const exchange_slot *slots = exchange_in_cluster(joined_count{all});
+    for (int rank = 0; rank < cluster_rank(); rank++)
+        before += ((const joined_count *)&slots[rank])->value;
+#pragma unroll 1
+    for (int i = begin + lane; i < end && own > 0; i += 32) {
+        const bool kept = has(i);
+        const uint32_t hits = __ballot_sync(~0u, kept);
+        if (kept)
+            write_kept_token(p, r, b, (int)before + __popc(hits & ((1u << lane) - 1)),
+                             (int32_t)source.begin + i, values.to_z(slice_logits()[i]));
+        before += __popc(hits);
+    }
+}
+
 /* Writes this CTA's slice of a processed row: z of the kept set, -inf elsewhere. */
 __device__ inline void write_processed(const cuda_truncated_params &p, slice_source source,
                                        logit_values values, kept_set survivors,
@@ -267,11 +310,14 @@ __device__ __noinline__ void serve_by_passes(const cuda_truncated_params &p, sli
         r.kept = count_tokens(
             source, [&](float y) { return values.to_value(y) >= survivors.bound; },
             [&](int32_t id, float y) { return survivors.has_token(id, values.to_value(y)); });
-    if (ok && (p.partials ? q.with_mass : out.lse || out.logprobs || out.top_logprobs)) {
+    if (ok && (p.partials ? q.with_mass
+                          : out.lse || out.logprobs || out.top_logprobs || out.kept_logprobs)) {
         bool of_raw = out.logprobs_of == GUMBEL_RAW && !p.partials;
         r.mass = of_raw ? raw : sum_kept(source, values, survivors);
         r.lse = r.mass.flags ? NAN : gumbel_summary_lse(&r.mass);
     }
+    if (ok && (q.features & GUMBEL_FEATURE_KEPT_IDS))
+        write_kept(p, source, values, survivors, r, b);
     for (int64_t at = b * samples; at < (b + 1) * samples; at++) {
         draw_winner best = draw_winner_none();
         int32_t rank = -1;

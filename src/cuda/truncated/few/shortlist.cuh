@@ -276,6 +276,22 @@ __device__ __noinline__ void write_top_of_shortlist(logit_values values, const r
     write_top(p, shared_state().top, r, b, min(count, p.output.num_top));
 }
 
+/* Writes the first r.kept of the sorted tokens by ascending id, if they fit; for all threads. */
+__device__ __noinline__ void write_kept_of_shortlist(logit_values values, const row_result &r,
+                                                     int64_t b)
+{
+    const cuda_truncated_params &p = shared_state().call;
+    const int place = threadIdx.x;
+    if (place >= r.kept || r.kept > p.output.kept_capacity)
+        return;
+    const cuda_candidate own = token_in_order(place);
+    int smaller = 0;
+#pragma unroll 1
+    for (int i = 0; i < r.kept; i++)
+        smaller += token_in_order(i).id < own.id;
+    write_kept_token(p, r, b, smaller, own.id, values.to_z(own.y));
+}
+
 /* Whether the rules depend on the order of tokens, not only on each token's own value. */
 __device__ __forceinline__ bool needs_order(const gumbel_rules &rules)
 {
@@ -347,7 +363,7 @@ __device__ __forceinline__ void serve_shortlist(int64_t b, int count, const gumb
     const int samples = q.sampling.num_samples;
     const bool truncates = threadIdx.x < 32, ranks = out.ranks;
     const bool needs_mass = (uintptr_t)p.partials | (uintptr_t)out.lse | (uintptr_t)out.logprobs |
-                            (uintptr_t)out.top_logprobs;
+                            (uintptr_t)out.top_logprobs | (uintptr_t)out.kept_logprobs;
     const gumbel_rules rules = row.rules;
     logit_values values = {row.draw.inverse_temperature, row.rules.before != 0};
     row_result r;
@@ -355,7 +371,8 @@ __device__ __forceinline__ void serve_shortlist(int64_t b, int count, const gumb
     r.lse = NAN;
     if (r.status != GUMBEL_ROW_OK)
         count = 0;
-    if (!needs_order(rules) && !needs_mass && !(q.features & GUMBEL_FEATURE_TOP)) {
+    if (!needs_order(rules) && !needs_mass &&
+        !(q.features & (GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_KEPT_IDS))) {
         draw_unordered(values, b, count, r);
         return;
     }
@@ -373,6 +390,8 @@ __device__ __forceinline__ void serve_shortlist(int64_t b, int count, const gumb
     draw_in_order(values, b, count, r, samples, ranks);
     if (q.features & GUMBEL_FEATURE_TOP)
         write_top_of_shortlist(values, r, b, count);
+    if (q.features & GUMBEL_FEATURE_KEPT_IDS)
+        write_kept_of_shortlist(values, r, b);
 }
 
 } // namespace

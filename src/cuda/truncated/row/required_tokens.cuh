@@ -78,7 +78,8 @@ __device__ __forceinline__ bool candidates_suffice(const params &p, const trunca
     const gumbel_rules &rules = row.rules;
     const gumbel_output &out = p.output;
     bool mass =
-        out.logprobs_of == GUMBEL_PROCESSED && (out.lse || out.logprobs || out.top_logprobs);
+        out.logprobs_of == GUMBEL_PROCESSED &&
+        (out.lse || out.logprobs || out.top_logprobs || out.kept_logprobs);
     int64_t k = greedy ? 1 : rules.top_k;
     required = find_required_tokens(p, row, greedy);
     if (p.partials || k > CUDA_TRUNCATED_TOP_MAX || (rules.joint && rules.top_p < 1.0f))

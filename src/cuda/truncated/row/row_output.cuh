@@ -142,6 +142,19 @@ __device__ inline void write_top(const cuda_truncated_params &p, const top_token
     out.top_logprobs[at] = !ok ? NAN : shown ? gumbel_logprob(from, r.lse) : -INFINITY;
 }
 
+/* Writes a token at `place` in the list of those that truncation keeps. */
+__device__ __forceinline__ void write_kept_token(const cuda_truncated_params &p,
+                                                 const row_result &r, int64_t b, int place,
+                                                 int32_t id, float z)
+{
+    const gumbel_output &out = p.output;
+    const int64_t at = b * out.kept_capacity + place;
+    out.kept_ids[at] = id;
+    if (out.kept_logprobs)
+        out.kept_logprobs[at] = gumbel_logprob(
+            out.logprobs_of == GUMBEL_RAW ? raw_logit(p.problem, b, id) : z, r.lse);
+}
+
 /* Writes the processed row, by all threads: z of the kept set, -inf elsewhere. The output may be
  * the logits themselves: each thread reads a logit before it overwrites it. */
 __device__ inline void write_processed(const cuda_truncated_params &p, const row_source &source,
