@@ -59,6 +59,7 @@ request_plan plan_of(uint64_t *random, bool usual)
     plan.transforms = one_in(random, 3);
     plan.history = one_in(random, 2);
     plan.given_noise = one_in(random, 8);
+    plan.kept_capacity = one_in(random, 3) ? 1 + (int32_t)random_below(random, 700) : 0;
     if (usual) {
         plan.vocab = kSliceVocab + 1 + random_below(random, 5000);
         plan.kind = 1 + ROW_GAUSSIAN;

@@ -65,6 +65,7 @@ request_plan plan_of(uint64_t *random)
     plan.history = 1;
     plan.given_noise = one_in(random, 5);
     plan.seed = random_bits(random) >> 20;
+    plan.kept_capacity = one_in(random, 3) ? 1 + (int32_t)random_below(random, 700) : 0;
     return plan;
 }
 

@@ -82,6 +82,7 @@ request_plan plan_of(problem_kind kind, uint64_t *random)
     plan.transforms = one_in(random, kind == PROBLEM_LONE ? 4 : 2);
     plan.history = one_in(random, 2);
     plan.given_noise = one_in(random, 8);
+    plan.kept_capacity = one_in(random, 3) ? 1 + (int32_t)random_below(random, 700) : 0;
     return plan;
 }
 
@@ -249,10 +250,10 @@ gumbel_output outputs_of(test_problem *test, const outcome *ours)
     const bool lone = test->kind == PROBLEM_SUITED || test->kind == PROBLEM_LONE;
     if (lone || test->kind == PROBLEM_HARD ||
         (test->kind == PROBLEM_MASS && one_in(&test->random, 2))) {
-        wanted.lse = wanted.logprobs = wanted.top_logprobs = NULL;
+        wanted.lse = wanted.logprobs = wanted.top_logprobs = wanted.kept_logprobs = NULL;
         wanted.ranks = wanted.top_ids = NULL;
         if (test->kind == PROBLEM_SUITED || one_in(&test->random, 2)) /* pivots may serve */
-            wanted.kept = NULL;
+            wanted.kept = wanted.kept_ids = NULL;
     }
     return wanted;
 }

@@ -69,8 +69,21 @@ void outcome_widen(outcome *generated, int32_t num_top, gumbel_distribution logp
     outcome_poison(generated);
 }
 
+void outcome_list_kept(outcome *generated, int32_t capacity)
+{
+    size_t places = (size_t)generated->batch * (size_t)capacity;
+    generated->kept_ids = make_zeroed(places, sizeof *generated->kept_ids);
+    generated->kept_logprobs = make_zeroed(places, sizeof *generated->kept_logprobs);
+    generated->output.kept_ids = generated->kept_ids;
+    generated->output.kept_logprobs = generated->kept_logprobs;
+    generated->output.kept_capacity = capacity;
+    outcome_poison(generated);
+}
+
 void outcome_free(outcome *generated)
 {
+    free(generated->kept_ids);
+    free(generated->kept_logprobs);
     free(generated->ranks);
     free(generated->kept);
     free(generated->top_ids);
@@ -83,16 +96,17 @@ void outcome_free(outcome *generated)
     free(generated);
 }
 
-/* Lengths of the outputs of outcome_widen(); 0 until it has been called. */
+/* Lengths of the outputs of outcome_widen() and outcome_list_kept(); 0 until these are called. */
 typedef struct further {
-    size_t ranks, kept, tops;
+    size_t ranks, kept, tops, places;
 } further;
 
 static further count_further(const outcome *generated)
 {
     size_t rows = generated->kept ? (size_t)generated->batch : 0;
     return (further){rows * (size_t)generated->samples, rows,
-                     rows * (size_t)generated->output.num_top};
+                     rows * (size_t)generated->output.num_top,
+                     rows * (size_t)generated->output.kept_capacity};
 }
 
 static void poison_memory(void *memory, size_t count)
@@ -109,6 +123,8 @@ void outcome_poison(outcome *generated)
     poison_memory(generated->kept, more.kept);
     poison_memory(generated->top_ids, more.tops);
     poison_memory(generated->top_logprobs, more.tops);
+    poison_memory(generated->kept_ids, more.places);
+    poison_memory(generated->kept_logprobs, more.places);
     poison_memory(generated->tokens, draws);
     poison_memory(generated->logprobs, draws);
     poison_memory(generated->scores, draws);
@@ -132,7 +148,9 @@ int outcome_untouched(const outcome *generated)
            is_poison(generated->scores, draws) && is_poison(generated->lse, rows) &&
            is_poison(generated->status, rows) && is_poison(generated->ranks, more.ranks) &&
            is_poison(generated->kept, more.kept) && is_poison(generated->top_ids, more.tops) &&
-           is_poison(generated->top_logprobs, more.tops);
+           is_poison(generated->top_logprobs, more.tops) &&
+           is_poison(generated->kept_ids, more.places) &&
+           is_poison(generated->kept_logprobs, more.places);
 }
 
 static int same_ints(const int32_t *a, const int32_t *b, size_t count, const char *name,
@@ -163,11 +181,15 @@ static int same_further(const outcome *whole, size_t row, const outcome *other, 
 {
     further count = count_further(other);
     size_t draw = row * (size_t)whole->samples, top = row * (size_t)whole->output.num_top;
+    size_t place = row * (size_t)whole->output.kept_capacity;
     return same_ints(whole->kept + row, other->kept, count.kept, "kept", what) &&
            same_ints(whole->ranks + draw, other->ranks, count.ranks, "ranks", what) &&
            same_ints(whole->top_ids + top, other->top_ids, count.tops, "top_ids", what) &&
            same_floats(whole->top_logprobs + top, other->top_logprobs, count.tops, "top_logprobs",
-                       what);
+                       what) &&
+           same_ints(whole->kept_ids + place, other->kept_ids, count.places, "kept_ids", what) &&
+           same_floats(whole->kept_logprobs + place, other->kept_logprobs, count.places,
+                       "kept_logprobs", what);
 }
 
 int outcome_same(const outcome *whole, int64_t first, const outcome *other, outcome_parts parts,

@@ -24,6 +24,8 @@ typedef struct outcome {
     int32_t *status;
     int32_t *ranks, *kept, *top_ids; /* these four: NULL until outcome_widen() */
     float *top_logprobs;
+    int32_t *kept_ids; /* these two: NULL until outcome_list_kept() */
+    float *kept_logprobs;
     gumbel_output output; /* points at all of them */
     gumbel_error error;   /* of the last call that failed */
 } outcome;
@@ -33,6 +35,9 @@ outcome *outcome_make(int64_t batch, int32_t samples);
 /* Add ranks, kept counts and the num_top most likely tokens to the outputs, and set the
  * distribution of log-probabilities. */
 void outcome_widen(outcome *generated, int32_t num_top, gumbel_distribution logprobs_of);
+
+/* Add the tokens that truncation keeps, up to `capacity` a row; after outcome_widen(). */
+void outcome_list_kept(outcome *generated, int32_t capacity);
 
 void outcome_free(outcome *generated);
 
@@ -47,7 +52,7 @@ typedef enum outcome_parts {
     OUTCOME_TOKENS = 1,
     OUTCOME_SCORES = 2,
     OUTCOME_MASS = 4,    /* lse and logprobs */
-    OUTCOME_FURTHER = 8, /* the outputs of outcome_widen() */
+    OUTCOME_FURTHER = 8, /* the outputs of outcome_widen() and outcome_list_kept() */
     OUTCOME_ALL = 15,
 } outcome_parts;
 

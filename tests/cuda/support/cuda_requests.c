@@ -151,12 +151,13 @@ typedef struct place {
     size_t count;
 } place;
 
-enum { PLACES = 9 };
+enum { PLACES = 11 };
 
 static void list_places(const outcome *o, const gumbel_output *d, place places[PLACES])
 {
     size_t rows = (size_t)o->batch, draws = rows * (size_t)o->samples;
     size_t listed = rows * (size_t)o->output.num_top;
+    size_t kept = rows * (size_t)o->output.kept_capacity;
     const gumbel_output *h = &o->output;
     place all[PLACES] = {{h->tokens, d->tokens, draws},
                          {h->logprobs, d->logprobs, draws},
@@ -166,7 +167,9 @@ static void list_places(const outcome *o, const gumbel_output *d, place places[P
                          {h->ranks, d->ranks, draws},
                          {h->kept, d->kept, rows},
                          {h->top_ids, d->top_ids, listed},
-                         {h->top_logprobs, d->top_logprobs, listed}};
+                         {h->top_logprobs, d->top_logprobs, listed},
+                         {h->kept_ids, d->kept_ids, kept},
+                         {h->kept_logprobs, d->kept_logprobs, kept}};
     memcpy(places, all, sizeof all);
 }
 
@@ -186,6 +189,8 @@ gumbel_output gpu_output_make(const outcome *like)
     out.kept = places[6].device;
     out.top_ids = places[7].device;
     out.top_logprobs = places[8].device;
+    out.kept_ids = places[9].device;
+    out.kept_logprobs = places[10].device;
     return out;
 }
 
@@ -200,8 +205,9 @@ void gpu_output_fetch(const gumbel_output *out, outcome *into)
 
 void gpu_output_free(const gumbel_output *out)
 {
-    void *all[] = {out->tokens, out->logprobs, out->scores,  out->lse,         out->status,
-                   out->ranks,  out->kept,     out->top_ids, out->top_logprobs};
+    void *all[] = {out->tokens,       out->logprobs, out->scores,       out->lse,
+                   out->status,       out->ranks,    out->kept,         out->top_ids,
+                   out->top_logprobs, out->kept_ids, out->kept_logprobs};
     for (int i = 0; i < PLACES; i++)
         gpu_free(all[i]);
 }
@@ -314,7 +320,7 @@ static int near_floats(const float *host, const float *device, size_t count, con
 int compare_request(const outcome *host, const outcome *device, const char *what)
 {
     size_t rows = (size_t)host->batch, samples = (size_t)host->samples, draws = rows * samples;
-    size_t top = (size_t)host->output.num_top;
+    size_t top = (size_t)host->output.num_top, places = (size_t)host->output.kept_capacity;
     const float two_ulps = 0x1p-22f;
     draws_compared += (int64_t)draws;
     return same_ints(host->status, device->status, rows, "status", what) &&
@@ -327,7 +333,10 @@ int compare_request(const outcome *host, const outcome *device, const char *what
            near_floats(host->logprobs, device->logprobs, draws, host->lse, samples, two_ulps,
                        "logprobs", what) &&
            near_floats(host->top_logprobs, device->top_logprobs, rows * top, host->lse, top,
-                       two_ulps, "top_logprobs", what);
+                       two_ulps, "top_logprobs", what) &&
+           same_ints(host->kept_ids, device->kept_ids, rows * places, "kept_ids", what) &&
+           near_floats(host->kept_logprobs, device->kept_logprobs, rows * places, host->lse, places,
+                       two_ulps, "kept_logprobs", what);
 }
 
 static void compare_processed(const request *req, const gpu_request *on_gpu, const char *what)

@@ -91,8 +91,12 @@ inline gumbel_output choose_outputs(const outcome *from, uint64_t *random)
         return requested;
     if (!one_in(random, 3))
         requested.lse = requested.logprobs = requested.top_logprobs = NULL;
-    if (!one_in(random, 3))
-        requested.kept = NULL;
+    if (!one_in(random, 3)) {
+        requested.kept = requested.kept_ids = NULL;
+        requested.kept_logprobs = NULL;
+    }
+    if (one_in(random, 2))
+        requested.kept_logprobs = NULL;
     if (one_in(random, 2))
         requested.scores = NULL;
     if (one_in(random, 2))
@@ -132,7 +136,7 @@ const void *at(const void *field, int64_t index) { return (const char *)field + 
 std::vector<output_field> fields_of(const outcome *host, const gumbel_output &ours, int64_t b)
 {
     const gumbel_output &h = host->output;
-    const int64_t samples = host->samples, top = h.num_top;
+    const int64_t samples = host->samples, top = h.num_top, places = h.kept_capacity;
     const float two_ulps = 0x1p-22f;
     std::vector<output_field> all = {
         {"status", h.status, ours.status, 1, false, 0},
@@ -144,6 +148,8 @@ std::vector<output_field> fields_of(const outcome *host, const gumbel_output &ou
         {"lse", h.lse, ours.lse, 1, true, two_ulps},
         {"logprobs", h.logprobs, ours.logprobs, samples, true, two_ulps},
         {"top_logprobs", h.top_logprobs, ours.top_logprobs, top, true, two_ulps},
+        {"kept_ids", h.kept_ids, ours.kept_ids, places, false, 0},
+        {"kept_logprobs", h.kept_logprobs, ours.kept_logprobs, places, true, two_ulps},
     };
     for (output_field &field : all) {
         field.host = at(field.host, b * field.count);

@@ -175,6 +175,8 @@ outcome *request_outcome(const request *req)
 {
     outcome *generated = outcome_make(req->plan.batch, req->plan.samples);
     outcome_widen(generated, req->plan.num_top, req->plan.logprobs_of);
+    if (req->plan.kept_capacity > 0)
+        outcome_list_kept(generated, req->plan.kept_capacity);
     return generated;
 }
 
