@@ -191,6 +191,7 @@ class lowering
         const count draws = times(sizes.batch, sizes.samples);
         const count top = times(sizes.batch, sized(o.num_top));
         const count best = times(sizes.batch, sized(o.num_best));
+        const count places = times(sizes.batch, sized(o.kept_capacity));
         into.struct_size = sizeof into;
         into.tokens = data("output.tokens", o.tokens, draws);
         into.logprobs = data("output.logprobs", o.logprobs, draws);
@@ -207,6 +208,9 @@ class lowering
         into.best_ids = data("output.best_ids", o.best_ids, best);
         into.best_scores = data("output.best_scores", o.best_scores, best);
         into.num_best = o.num_best;
+        into.kept_capacity = o.kept_capacity;
+        into.kept_ids = data("output.kept_ids", o.kept_ids, places);
+        into.kept_logprobs = data("output.kept_logprobs", o.kept_logprobs, places);
         return into;
     }
 

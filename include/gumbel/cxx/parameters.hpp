@@ -242,6 +242,9 @@ struct output {
     span<std::int32_t> best_ids; /* [B, num_best] */
     span<float> best_scores;     /* [B, num_best] */
     std::int32_t num_best = 0;
+    std::int32_t kept_capacity = 0;
+    span<std::int32_t> kept_ids; /* [B, kept_capacity]; requires `kept` */
+    span<float> kept_logprobs;   /* [B, kept_capacity] */
 };
 
 using summary = gumbel_summary;

@@ -226,7 +226,7 @@ c_structs! {
         domain: u32,
         reserved2: i32,
     }
-    gumbel_output, 120 {
+    gumbel_output, 136 {
         struct_size: usize,
         tokens: *mut i32,
         logprobs: *mut f32,
@@ -243,6 +243,9 @@ c_structs! {
         best_ids: *mut i32,
         best_scores: *mut f32,
         num_best: i32,
+        kept_capacity: i32,
+        kept_ids: *mut i32,
+        kept_logprobs: *mut f32,
     }
     gumbel_rule_updates, 192 {
         struct_size: usize,

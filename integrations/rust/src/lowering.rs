@@ -313,6 +313,7 @@ impl Check {
         let (rows, draws) = (sizes.batch, sizes.draws());
         let top = saturating_product(rows, out.num_top);
         let best = saturating_product(rows, out.num_best);
+        let places = saturating_product(rows, out.kept_capacity);
         Ok(ffi::gumbel_output {
             struct_size: size_of::<ffi::gumbel_output>(),
             tokens: self.view_mut("output.tokens", &out.tokens, draws)?,
@@ -330,6 +331,9 @@ impl Check {
             best_ids: self.view_mut("output.best_ids", &out.best_ids, best)?,
             best_scores: self.view_mut("output.best_scores", &out.best_scores, best)?,
             num_best: to_i32("output.num_best", out.num_best)?,
+            kept_capacity: to_i32("output.kept_capacity", out.kept_capacity)?,
+            kept_ids: self.view_mut("output.kept_ids", &out.kept_ids, places)?,
+            kept_logprobs: self.view_mut("output.kept_logprobs", &out.kept_logprobs, places)?,
         })
     }
 

@@ -396,6 +396,14 @@ pub struct Output<'a> {
     pub best_scores: ViewMut<'a, f32>,
     /// Number of best scores to return, 0 to 16; requires S = 1.
     pub num_best: usize,
+    /// Places of a row in `kept_ids`.
+    pub kept_capacity: usize,
+    /// `[B, kept_capacity]`: the tokens that `kept`, which it requires, counts, by ascending id; only
+    /// the first `kept` places of a row are written, and none of a row that keeps more than
+    /// `kept_capacity`.
+    pub kept_ids: ViewMut<'a, i32>,
+    /// `[B, kept_capacity]`: log-probabilities of `kept_ids`.
+    pub kept_logprobs: ViewMut<'a, f32>,
 }
 
 impl Default for Output<'_> {
@@ -416,6 +424,9 @@ impl Default for Output<'_> {
             best_ids: ViewMut::default(),
             best_scores: ViewMut::default(),
             num_best: 0,
+            kept_capacity: 0,
+            kept_ids: ViewMut::default(),
+            kept_logprobs: ViewMut::default(),
         }
     }
 }

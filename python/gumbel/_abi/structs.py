@@ -303,6 +303,9 @@ class Output(Sized):
         ("best_ids", c_void_p),
         ("best_scores", c_void_p),
         ("num_best", c_int32),
+        ("kept_capacity", c_int32),
+        ("kept_ids", c_void_p),
+        ("kept_logprobs", c_void_p),
     ]
 
 

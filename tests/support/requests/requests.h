@@ -41,7 +41,7 @@ typedef struct request_plan {
     int64_t hidden_size;             /* D > 0: the logits come from a product of this size */
     int64_t first_token, vocab_size; /* as in gumbel_logits */
     int32_t samples, num_top;        /* S, n */
-    int32_t kept_capacity;           /* kept tokens that are listed, up to so many; 0: none are */
+    int32_t kept_capacity;           /* places of a row in the list of kept tokens; 0: no list */
     gumbel_dtype dtype;              /* of the logits; 0: float32 */
     float scale, soft_cap;
     gumbel_order order;
