@@ -529,10 +529,10 @@ typedef struct gumbel_output {
     float *best_scores; /* [B, num_best] scores of best_ids; -inf after the last */
     int32_t num_best;   /* 0..GUMBEL_BEST_MAX */
     int32_t kept_capacity; /* places of a row in kept_ids; at least 1 with kept_ids */
-    int32_t *kept_ids;     /* [B, kept_capacity] the tokens that `kept` counts, by ascending id. Only
-                            * the first kept[b] places of row b are written, and none of a row with
-                            * kept[b] > kept_capacity. Requires `kept`. On CUDA, requires capability
-                            * 9.0. since 0.3; unstable until 1.0 */
+    int32_t *kept_ids;     /* [B, kept_capacity] the tokens that `kept` counts, by ascending id. The
+                            * first kept[b] places of row b are written, or none if kept[b] is
+                            * larger than kept_capacity. Requires `kept`; on CUDA, capability 9.0.
+                            * since 0.3; unstable until 1.0 */
     float *kept_logprobs;  /* [B, kept_capacity] log-probabilities of kept_ids, which it requires */
 } gumbel_output;
 

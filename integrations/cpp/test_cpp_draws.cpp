@@ -164,8 +164,9 @@ static void check_programs(const problem &of, gumbel::values::device &device)
 static void check_outputs(const problem &of, gumbel::values::device &device)
 {
     std::vector<std::int32_t> tokens(B), status(B, -1), ranks(B), kept(B), ids(B * 5),
-        best_ids(B * 3);
-    std::vector<float> logprobs(B), scores(B), lse(B), top(B * 5), raw(B * 5), best(B * 3);
+        best_ids(B * 3), kept_ids(B * V);
+    std::vector<float> logprobs(B), scores(B), lse(B), top(B * 5), raw(B * 5), best(B * 3),
+        kept_logprobs(B * V);
     gumbel::output out;
     out.tokens = tokens;
     out.logprobs = logprobs;
@@ -181,6 +182,9 @@ static void check_outputs(const problem &of, gumbel::values::device &device)
     out.best_ids = best_ids;
     out.best_scores = best;
     out.num_best = 3;
+    out.kept_ids = kept_ids;
+    out.kept_logprobs = kept_logprobs;
+    out.kept_capacity = V;
     const gumbel::logits in = of.logits();
     gumbel::workspace space = space_of(*device.workspace_size(in, how(), &out));
     CHECK(device.sample_logits(in, how(), out, space));
@@ -189,6 +193,8 @@ static void check_outputs(const problem &of, gumbel::values::device &device)
         CHECK(raw[b * 5] == of.scores[b * V + ids[b * 5]] && raw[b * 5] >= raw[b * 5 + 1]);
         CHECK(top[b * 5] >= top[b * 5 + 1] && top[b * 5] >= logprobs[b]);
         CHECK(best_ids[b * 3] == tokens[b] && best[b * 3] == scores[b]);
+        CHECK(kept_ids[b * V + V - 1] == V - 1);
+        CHECK(kept_logprobs[b * V + tokens[b]] == logprobs[b]);
         CHECK(std::isfinite(lse[b]) && ranks[b] >= 1);
     }
 }

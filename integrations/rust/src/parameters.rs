@@ -398,9 +398,8 @@ pub struct Output<'a> {
     pub num_best: usize,
     /// Places of a row in `kept_ids`.
     pub kept_capacity: usize,
-    /// `[B, kept_capacity]`: the tokens that `kept`, which it requires, counts, by ascending id; only
-    /// the first `kept` places of a row are written, and none of a row that keeps more than
-    /// `kept_capacity`.
+    /// `[B, kept_capacity]`: the tokens that `kept`, which it requires, counts, by ascending id. The
+    /// first `kept` places of a row are written, or none if there are more than `kept_capacity`.
     pub kept_ids: ViewMut<'a, i32>,
     /// `[B, kept_capacity]`: log-probabilities of `kept_ids`.
     pub kept_logprobs: ViewMut<'a, f32>,

@@ -157,6 +157,7 @@ fn every_output_arrives() {
     let (mut lse, mut status, mut ranks, mut kept) = ([0.0; B], [-1; B], [0; B], [0; B]);
     let (mut ids, mut top, mut raw) = ([0; B * 5], [0.0; B * 5], [0.0; B * 5]);
     let (mut best_ids, mut best) = ([0; B * 3], [0.0; B * 3]);
+    let (mut kept_ids, mut kept_logprobs) = ([0; B * V], [0.0; B * V]);
     let mut out = Output {
         tokens: (&mut tokens).into(),
         logprobs: (&mut logprobs).into(),
@@ -173,6 +174,9 @@ fn every_output_arrives() {
         best_ids: (&mut best_ids).into(),
         best_scores: (&mut best).into(),
         num_best: 3,
+        kept_capacity: V,
+        kept_ids: (&mut kept_ids).into(),
+        kept_logprobs: (&mut kept_logprobs).into(),
     };
     let logits = problem.logits();
     let mut space = space(device.workspace_size(&logits, &how(), Some(&out)).unwrap());
@@ -182,6 +186,8 @@ fn every_output_arrives() {
         let most = row.iter().cloned().fold(f32::MIN, f32::max);
         assert_eq!(status[b], RowStatus::Ok as i32);
         assert_eq!(kept[b], V as i32);
+        assert!((0..V).all(|i| kept_ids[b * V + i] == i as i32));
+        assert_eq!(kept_logprobs[b * V + tokens[b] as usize], logprobs[b]);
         assert_eq!(row[ids[b * 5] as usize], most);
         assert_eq!(raw[b * 5], most);
         assert!(top[b * 5] >= top[b * 5 + 1] && top[b * 5] >= logprobs[b]);
