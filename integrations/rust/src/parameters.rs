@@ -398,7 +398,7 @@ pub struct Output<'a> {
     pub num_best: usize,
     /// Places of a row in `kept_ids`.
     pub kept_capacity: usize,
-    /// `[B, kept_capacity]`: the tokens that `kept`, which it requires, counts, by ascending id. The
+    /// `[B, kept_capacity]`: the tokens that `kept` counts, by ascending id; requires `kept`. The
     /// first `kept` places of a row are written, or none if there are more than `kept_capacity`.
     pub kept_ids: ViewMut<'a, i32>,
     /// `[B, kept_capacity]`: log-probabilities of `kept_ids`.
