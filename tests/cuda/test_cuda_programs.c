@@ -34,6 +34,21 @@ static void check_plans(int count, int step)
     }
 }
 
+/* Lists of the tokens that orders and programs keep. */
+static void programs_kept_sets(void)
+{
+    uint64_t random = 17;
+    for (int i = 0; i < 240; i++) {
+        request_plan plan = request_plan_at_random(i, 0);
+        plan.kept_capacity = 1 + i * 37 % 900;
+        plan.truncation = i % 6 > 0;
+        if (i % 2)
+            compare_plan(&plan, 0, -1, &random);
+        else
+            compare_requests(request_make(&plan, cpu), 0);
+    }
+}
+
 static void programs_plans(void) { check_plans(400, 1); }
 static void programs_few(void) { check_plans(130, 26); } /* for compute-sanitizer */
 
@@ -227,10 +242,15 @@ static void programs_hostile(void)
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
-        {"programs_plans", programs_plans}, {"programs_from_hidden", programs_from_hidden},
-        {"programs_large", programs_large}, {"programs_from_blocks", programs_from_blocks},
-        {"programs_graph", programs_graph}, {"programs_hostile", programs_hostile},
-        {"programs_few", programs_few},     {NULL, NULL},
+        {"programs_plans", programs_plans},
+        {"programs_kept_sets", programs_kept_sets},
+        {"programs_from_hidden", programs_from_hidden},
+        {"programs_large", programs_large},
+        {"programs_from_blocks", programs_from_blocks},
+        {"programs_graph", programs_graph},
+        {"programs_hostile", programs_hostile},
+        {"programs_few", programs_few},
+        {NULL, NULL},
     };
     return cuda_run_tests(argc, argv, tests);
 }

@@ -58,7 +58,8 @@ static void make_exact_head(request *req, gumbel_dtype dtype, int64_t size)
                               .first_token = plan->first_token};
 }
 
-/* Tensor-core kernels store logits, and on Hopper block maxima, for kernels that truncate: exact
+/* Kept sets are listed by all rungs of GPUs with clusters only: not if rungs are disabled.
+ * Tensor-core kernels store logits, and on Hopper block maxima, for kernels that truncate: exact
  * products have the CPU's bits. */
 static void truncated_stored_logits(void)
 {
@@ -68,6 +69,7 @@ static void truncated_stored_logits(void)
                              .first_token = i % 3 ? 0 : 4 * i,
                              .samples = 1 + i % 2,
                              .num_top = i % 2 ? 1 + i % 30 : 0,
+                             .kept_capacity = i % 3 || getenv("GUMBEL_RUNGS") ? 0 : 1 + i * 9,
                              .order = (gumbel_order)(i / 2 % REQUEST_ORDERS),
                              .ties = (gumbel_ties)(i % 2),
                              .transforms = i % 4 != 0,
