@@ -259,7 +259,7 @@ static void process_row(gumbel_device *device, const float *row, int rule, float
     const gumbel_truncation truncation = {.struct_size = sizeof truncation, .programs = &programs};
     const gumbel_sampling sampling = {.struct_size = sizeof sampling, .truncation = &truncation};
     const gumbel_logits logits = {.struct_size = sizeof logits,
-                                  .logits = {row, GUMBEL_FLOAT32, 1, FAR_VOCAB, 0}};
+                                  .logits = {row, GUMBEL_FLOAT32, 1, FAR_VOCAB, 0, {0}}};
     assert_int_equal(request_process(device, &logits, &sampling, z), GUMBEL_OK);
 }
 
