@@ -10,7 +10,7 @@
 #include "result_file.cuh"
 
 constexpr int64_t VOCAB = 151936, HIDDEN = 4096, MAX_BATCH = 256, MASK_WORDS = VOCAB / 32;
-constexpr int PROMPT = 500, OUTPUT = 100, TOP = 20;
+constexpr int PROMPT = 500, OUTPUT = 100, TOP = 20, KEPT = 128;
 constexpr size_t WORKSPACE = size_t(256) << 20;
 
 /* The parameters of a request. */
@@ -19,7 +19,7 @@ struct question {
     int32_t k;
     float p, min_p;
     gumbel_order order;
-    bool greedy, penalties, mask, further, logprobs;
+    bool greedy, penalties, mask, further, logprobs, kept_sets;
 };
 
 static const question PLAIN = {"plain draw", 0, 1, 0};
@@ -46,6 +46,18 @@ static const question QUESTIONS[] = {
      true},
     {"penalties", 0, 1, 0, {}, false, true},
     {"penalties, log-probabilities", 0, 1, 0, {}, false, true, false, false, true},
+    {"k = 50, p = 0.95, log-probabilities", 50, 0.95f, 0, {}, false, false, false, false, true},
+    {"k = 50, p = 0.95, log-probabilities, kept sets",
+     50,
+     0.95f,
+     0,
+     {},
+     false,
+     false,
+     false,
+     false,
+     true,
+     true},
 };
 
 /* The distribution of the logits of a row. */
@@ -58,8 +70,8 @@ struct bench {
     float *logits[SHAPES], *bias;
     __nv_bfloat16 *weight[SHAPES], *hidden;
     float *one, *zero, *repetition, *frequency, *p, *min_p;
-    int32_t *k, *mask, *ranks, *top_ids;
-    float *top_logprobs;
+    int32_t *k, *mask, *ranks, *top_ids, *kept, *kept_ids;
+    float *top_logprobs, *kept_logprobs;
     gumbel_history history;
     void *workspace;
 };
@@ -147,6 +159,9 @@ static bench open_bench()
     b.ranks = allocate<int32_t>(MAX_BATCH);
     b.top_ids = allocate<int32_t>(MAX_BATCH * TOP);
     b.top_logprobs = allocate<float>(MAX_BATCH * TOP);
+    b.kept = allocate<int32_t>(MAX_BATCH);
+    b.kept_ids = allocate<int32_t>(MAX_BATCH * KEPT);
+    b.kept_logprobs = allocate<float>(MAX_BATCH * KEPT);
     make_history(b);
     b.workspace = allocate<char>(WORKSPACE);
     return b;
@@ -190,6 +205,12 @@ static void fill_call(const bench &b, const question &q, call &c)
         c.output.top_ids = b.top_ids;
         c.output.top_logprobs = b.top_logprobs;
         c.output.num_top = TOP;
+    }
+    if (q.kept_sets) {
+        c.output.kept = b.kept;
+        c.output.kept_ids = b.kept_ids;
+        c.output.kept_logprobs = b.kept_logprobs;
+        c.output.kept_capacity = KEPT;
     }
 }
 
