@@ -276,20 +276,23 @@ __device__ __noinline__ void write_top_of_shortlist(logit_values values, const r
     write_top(p, shared_state().top, r, b, min(count, p.output.num_top));
 }
 
-/* Writes the first r.kept of the sorted tokens by ascending id, if they fit; for all threads. */
+/* Writes the first r.kept of the sorted tokens by ascending id, if they fit; by all warps but the
+ * first, which draws meanwhile. */
 __device__ __noinline__ void write_kept_of_shortlist(logit_values values, const row_result &r,
                                                      int64_t b)
 {
     const cuda_truncated_params &p = shared_state().call;
-    const int place = threadIdx.x;
-    if (place >= r.kept || r.kept > p.output.kept_capacity)
+    if (r.kept > p.output.kept_capacity)
         return;
-    const cuda_candidate own = token_in_order(place);
-    int smaller = 0;
 #pragma unroll 1
-    for (int i = 0; i < r.kept; i++)
-        smaller += token_in_order(i).id < own.id;
-    write_kept_token(p, r, b, smaller, own.id, values.to_z(own.y));
+    for (int place = (int)threadIdx.x - 32; place < r.kept; place += kThreads - 32) {
+        const cuda_candidate own = token_in_order(place);
+        int smaller = 0;
+#pragma unroll 4
+        for (int i = 0; i < r.kept; i++)
+            smaller += token_in_order(i).id < own.id;
+        write_kept_token(p, r, b, smaller, own.id, values.to_z(own.y));
+    }
 }
 
 /* Whether the rules depend on the order of tokens, not only on each token's own value. */
@@ -387,11 +390,11 @@ __device__ __forceinline__ void serve_shortlist(int64_t b, int count, const gumb
     r.kept = shortlist_memory().kept;
     if (needs_mass)
         set_result_mass(values, seen, raw, r);
+    if (!truncates && q.features & GUMBEL_FEATURE_KEPT_IDS)
+        write_kept_of_shortlist(values, r, b);
     draw_in_order(values, b, count, r, samples, ranks);
     if (q.features & GUMBEL_FEATURE_TOP)
         write_top_of_shortlist(values, r, b, count);
-    if (q.features & GUMBEL_FEATURE_KEPT_IDS)
-        write_kept_of_shortlist(values, r, b);
 }
 
 } // namespace
