@@ -229,8 +229,7 @@ __device__ __noinline__ void write_kept(const cuda_truncated_params &p, slice_so
     const int begin = warp * segment, end = min(begin + segment, source.size);
     uint32_t *counts = (uint32_t *)shared_state().scratch.high, before = 0, all = 0;
     auto has = [&](int i) {
-        return survivors.has_token((int32_t)source.begin + i,
-                                   values.to_value(slice_logits()[i]));
+        return survivors.has_token((int32_t)source.begin + i, values.to_value(slice_logits()[i]));
     };
     uint32_t own = 0;
 #pragma unroll 1

@@ -53,11 +53,8 @@ struct pivot_facts {
     __device__ __forceinline__ void join_warp()
     {
         count = __reduce_add_sync(~0u, count);
-#pragma unroll
-        for (int half = 16; half > 0; half /= 2) {
-            first += __shfl_xor_sync(~0u, first, half);
-            second += __shfl_xor_sync(~0u, second, half);
-        }
+        first = sum_floats_of_warp(first);
+        second = sum_floats_of_warp(second);
     }
 };
 
@@ -105,12 +102,9 @@ struct closer_masses {
     static __device__ __forceinline__ closer_masses empty() { return {0.0f, 0.0f, 0.0f}; }
     __device__ __forceinline__ void join_warp()
     {
-#pragma unroll
-        for (int half = 16; half > 0; half /= 2) {
-            certain += __shfl_xor_sync(~0u, certain, half);
-            possible += __shfl_xor_sync(~0u, possible, half);
-            all += __shfl_xor_sync(~0u, all, half);
-        }
+        certain = sum_floats_of_warp(certain);
+        possible = sum_floats_of_warp(possible);
+        all = sum_floats_of_warp(all);
     }
 };
 

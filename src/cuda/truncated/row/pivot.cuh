@@ -20,6 +20,15 @@ constexpr float kSumError = 0x1p-13f;
 
 enum pivot_verdict { PIVOT_TRUNCATED, PIVOT_KEPT, PIVOT_UNSURE };
 
+/* The sum over a warp, for all lanes. */
+__device__ __forceinline__ float sum_floats_of_warp(float own)
+{
+#pragma unroll
+    for (int half = 16; half > 0; half /= 2)
+        own += __shfl_xor_sync(~0u, own, half);
+    return own;
+}
+
 /* Tokens above a pivot: their number, and their mass and the mass of all tokens, relative to the
  * largest token's. */
 struct pivot_sums {
@@ -36,11 +45,8 @@ struct pivot_sums {
     __device__ __forceinline__ void join_warp()
     {
         count = __reduce_add_sync(~0u, count);
-#pragma unroll
-        for (int half = 16; half > 0; half /= 2) {
-            mass += __shfl_xor_sync(~0u, mass, half);
-            all += __shfl_xor_sync(~0u, all, half);
-        }
+        mass = sum_floats_of_warp(mass);
+        all = sum_floats_of_warp(all);
     }
 };
 
