@@ -91,7 +91,7 @@ __device__ __forceinline__ void serve_split(const cuda_truncated_params &p, Rows
     if (!p.has_block_maxima) /* otherwise, the parameters of rows were written before the product */
         ptx_wait_for_launch();
     if (threadIdx.x < 32)
-        rows.prefetch_row(call.problem, b);
+        prefetch_parameters(call.problem, b);
     const bool tried = p.has_block_maxima || rows.is_worth_reading(call, b);
     if (begins) {
         publish_row_state(p, b, tried ? CUDA_ROW_PENDING : CUDA_ROW_FALLBACK);

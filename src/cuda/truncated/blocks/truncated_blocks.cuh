@@ -165,11 +165,6 @@ __device__ __forceinline__ void finish_row(int64_t b, found_tokens found)
 
 /* Rows that are truncated by an order of rules. */
 struct truncation_rows {
-    /* Prefetches the parameters of row b, by a warp. */
-    __device__ __forceinline__ void prefetch_row(const gumbel_problem &q, int64_t b) const
-    {
-        prefetch_parameters(q, b);
-    }
     /* Whether reading row b can be worthwhile; candidates_suffice() refuses the other rows. For all
      * threads. */
     __device__ __forceinline__ bool is_worth_reading(const cuda_truncated_params &p,

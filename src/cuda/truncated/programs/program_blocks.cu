@@ -20,13 +20,6 @@ namespace
 struct program_rows {
     const uint8_t *rules; /* of all programs, in the kernel's parameters */
 
-    /* Prefetches the parameters of row b, by a warp. */
-    __device__ __forceinline__ void prefetch_row(const gumbel_problem &q, int64_t b) const
-    {
-        prefetch_parameters(q, b);
-        prefetch_program(q, b);
-    }
-
     /* Sets the program, by one thread, whose return value is that of describe_program(). */
     __device__ __forceinline__ bool load_program(const cuda_truncated_params &p, int64_t b) const
     {
