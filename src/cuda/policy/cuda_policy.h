@@ -384,7 +384,8 @@ static inline int64_t cuda_blocks_per_split(int64_t blocks, int64_t batch, int m
 /* Threads of a CTA that makes a row's lists, and its shared memory: a table with `places` places,
  * and the ids of a list. */
 #define CUDA_LISTS_THREADS                 512
-#define CUDA_LISTS_STATE_BYTES             32
+#define CUDA_LISTS_FIRST_IDS               256 /* of a row's breakers, in shared memory */
+#define CUDA_LISTS_STATE_BYTES             (32 + 4 * CUDA_LISTS_FIRST_IDS)
 #define CUDA_LISTS_BYTES(places, capacity) (CUDA_LISTS_STATE_BYTES + 8 * ((places) + (capacity)))
 #define CUDA_LISTS_BYTES_MAX               CUDA_LISTS_BYTES(2 * GUMBEL_LIST_MAX, GUMBEL_LIST_MAX)
 

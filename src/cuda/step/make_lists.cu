@@ -8,7 +8,7 @@
  * MAP    a CTA a row. A thread takes every 512th token of the window; those that equal the last
  *        token are compared further.
  * SMEM   a hash table of ids with two places for each place of a list, then the ids of the list:
- *        up to 48 KB.
+ *        up to 49 KB.
  * SYNC   all threads wait before and after each use of the table. Threads insert ids by
  *        compare-and-swap; a search ends after one pass over the table.
  */
@@ -20,6 +20,7 @@ namespace
 {
 
 constexpr int kListThreads = CUDA_LISTS_THREADS;
+constexpr int kFirstIds = CUDA_LISTS_FIRST_IDS;
 
 /* Shared state of a CTA; the arrays of list_memory are behind it. */
 struct list_state {
@@ -29,6 +30,7 @@ struct list_state {
     int32_t listed;             /* ids copied from it */
     int32_t overflows;          /* a list has no room */
     int32_t padding[3];
+    int32_t first_ids[kFirstIds]; /* of the row's breakers, ascending; unless there are more */
 };
 
 static_assert(sizeof(list_state) == CUDA_LISTS_STATE_BYTES, "the launcher reserves that much");
@@ -156,20 +158,44 @@ __device__ void insert_banned(const gumbel_lists_call &c, const gumbel_recent_vi
             insert_id(m, stops.ids[i], 0);
 }
 
-/* How many tokens follow the last breaker, by all threads; the window if it has none. */
+/* Whether one of `count` ascending ids equals `token`. */
+__device__ __forceinline__ bool has_id(const int32_t *ids, int count, int32_t token)
+{
+    int begin = 0;
+    for (int end = count; begin < end;) {
+        const int middle = (begin + end) / 2;
+        if (ids[middle] < token)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return begin < count && ids[begin] == token;
+}
+
+/* How many tokens follow the last breaker, by all threads; the window if it has none. Most tokens
+ * begin no breaker, which a search in shared memory finds faster than one in global memory. */
 __device__ int64_t count_after_breaker(const gumbel_lists_call &c, const gumbel_recent_view &v,
                                        const gumbel_dry &d, const list_memory &m)
 {
-    for (int64_t base = 0; base < d.window && d.begin < d.end; base += kListThreads) {
-        const int64_t i = base + threadIdx.x;
-        const int64_t length =
-            i < d.window ? gumbel_find_breaker(&c.rules.dry_breakers, d.begin, d.end, &v, i) : 0;
+    const gumbel_sequences &breakers = c.rules.dry_breakers;
+    const int64_t count = d.end - d.begin;
+    if (count <= 0)
+        return d.window;
+    const bool cached = count <= kFirstIds;
+    for (int64_t k = threadIdx.x; k < count && cached; k += kListThreads)
+        m.state.first_ids[k] = breakers.ids[breakers.offsets[d.begin + k]];
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < d.window; i += kListThreads) {
+        if (i > (int64_t)(*(volatile unsigned long long *)&m.state.breaker >> 32))
+            break;
+        if (cached && !has_id(m.state.first_ids, (int)count, gumbel_recent_token(&v, i)))
+            continue;
+        const int64_t length = gumbel_find_breaker(&breakers, d.begin, d.end, &v, i);
         if (length > 0)
             atomicMin(&m.state.breaker, (unsigned long long)i << 32 | (uint32_t)(i + 1 - length));
-        if (__syncthreads_or(length > 0))
-            return (uint32_t)m.state.breaker;
     }
-    return d.window;
+    __syncthreads();
+    return m.state.breaker == ~0ull ? d.window : (int64_t)(uint32_t)m.state.breaker;
 }
 
 /* Inserts the tokens that would continue a repetition, by all threads. A token that is known to
