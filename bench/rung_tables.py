@@ -36,7 +36,10 @@ def capability_words(expression, text):
     for name, body in defined:
         expression = expression.replace(name, body)
     if "GUMBEL_CAPABILITY_END - 1" in expression:
-        left_out = capability_words(expression.split("GUMBEL_CAPABILITY_END - 1")[1], text)
+        left_out, *added = expression.split("GUMBEL_CAPABILITY_END - 1")[1].split("|")
+        words = capability_words(left_out, text).split(", ")
+        again = capability_words("|".join(added), text).split(", ")
+        left_out = ", ".join(word for word in words if word not in again)
         return "all" + (f" except {left_out}" if left_out else "")
     without = re.findall(r"& ~(GUMBEL_\w+)", expression)
     words = []

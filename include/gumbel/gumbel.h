@@ -518,10 +518,10 @@ typedef struct gumbel_output {
     int32_t *kept;       /* [B] tokens with z > -inf that truncation keeps; 0 without a token */
     int32_t *top_ids;    /* [B, num_top] the most likely tokens, by larger z, then lower id; -1
                           * after the last token with z > -inf */
-    float *top_logprobs; /* [B, num_top] log-probabilities of top_ids; -inf after the last token;
-                          * for GUMBEL_PROCESSED also of tokens that truncation removes */
+    float *top_logprobs; /* [B, num_top] log-probabilities of top_ids; -inf after the last token,
+                          * and with GUMBEL_PROCESSED for tokens that truncation removes */
     int32_t num_top;     /* 0..GUMBEL_TOP_MAX */
-    gumbel_distribution logprobs_of; /* of logprobs, lse and top_logprobs */
+    gumbel_distribution logprobs_of; /* of logprobs, lse, top_logprobs and kept_logprobs */
     float *top_logits;  /* [B, num_top] logits l of top_ids, before any transform; -inf after the
                          * last token */
     int32_t *best_ids;  /* [B, num_best] tokens of the best scores, the best first: num_best draws
@@ -530,10 +530,10 @@ typedef struct gumbel_output {
     int32_t num_best;   /* 0..GUMBEL_BEST_MAX */
     int32_t kept_capacity; /* places of a row in kept_ids; at least 1 with kept_ids */
     int32_t *kept_ids;     /* [B, kept_capacity] the tokens that `kept` counts, by ascending id. The
-                            * first kept[b] places of row b are written, or none if kept[b] is
-                            * larger than kept_capacity. Requires `kept`; on CUDA, capability 9.0.
-                            * since 0.3; unstable until 1.0 */
-    float *kept_logprobs;  /* [B, kept_capacity] log-probabilities of kept_ids, which it requires */
+                            * first kept[b] places of row b are written; none if kept[b] is larger
+                            * than kept_capacity. Requires `kept`, and on CUDA a device that
+                            * supports programs (programs.h). since 0.3; unstable until 1.0 */
+    float *kept_logprobs;  /* [B, kept_capacity] log-probabilities of kept_ids; requires kept_ids */
 } gumbel_output;
 
 /* ------------------------------------------------------------------------------- sampling ---- */

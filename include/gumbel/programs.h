@@ -2,12 +2,13 @@
  *
  * libgumbel: programs, ordered lists of sampling rules.
  *
- * gumbel_truncation has three rules in six orders. A program has any of the rules below, in any
- * order, and each row of a batch may use another one of a few programs. A row begins with the
- * transformed logits y (gumbel_transforms) of all its tokens; each rule of its program, in turn,
- * changes the values or removes tokens. The draw is among the tokens that remain, with their last
- * values as z. Rules see only the tokens that earlier rules have kept, and the values as they are
- * then. Greedy rows (T = 0) skip their program.        [docs/maths.md, section 15]
+ * gumbel_truncation alone has three rules in six orders. A program has any of the rules below, in
+ * any order; a call has up to 16 programs, and each row selects one by its index. A row begins with
+ * the logits y of all its tokens, after gumbel_transforms and before the temperature. Each rule of
+ * its program, in turn, changes the values or removes tokens. The draw is among the tokens that
+ * remain, with their last values as z. A rule reads only the tokens that earlier rules have kept,
+ * with the values that these rules gave them. Greedy rows (T = 0) skip their program.
+ *                                                                     [docs/maths.md, section 15]
  *
  * Example: top_n_sigma, then min_p, then the temperature, on the CPU.
  *
@@ -19,11 +20,12 @@
  *     kept.min_p = (gumbel_row_f32){&min_p, GUMBEL_SAME};
  *     how.truncation = &kept; // then gumbel_sample() or gumbel_sample_logits()
  *
- * Names below, for the tokens that remain when a rule begins, n in number, with values v:
- *   m          the largest value                p    the softmax of v
+ * The table uses these names, for the n tokens that remain when a rule begins, with values v:
+ *   m          the largest value                p      the softmax of v
  *   entropy    - sum p ln p                     sigma  standard deviation of v over the n tokens
- * Sums are of integers, so that no order of summation shows: every backend keeps the same tokens.
- * For the entropy, m - v is rounded to 2^-16; for sigma, v is, and v beyond +-2^15 count as that.
+ * Sums are sums of integers, which do not depend on the order of summation, so every backend keeps
+ * the same tokens. For the entropy, m - v is rounded to a multiple of 2^-16 and limited to 2^15;
+ * for sigma, v is rounded so and limited to +-2^15.
  *
  *   rule         keeps tokens with, or sets                                  off    used by
  *   TEMPERATURE  v * (1 / T); see temperature_range                                 all engines
@@ -36,31 +38,36 @@
  *   EPSILON      p >= epsilon (arXiv 2210.15191)                             0      transformers
  *   ETA          p >= min(eta, sqrt(eta) * exp(-entropy))                    0      transformers
  *   TOP_A        p >= top_a * p(m)^2                                         0      koboldcpp
- *   P_LESS       p >= sum p^2                                                        llama.cpp
- *   SURPRISE     -log2 p <= surprise, the mu of mirostat 2 (2007.14966)      +inf   llama.cpp
+ *   P_LESS       p >= sum p^2 (arXiv 2509.23234)                                     llama.cpp
+ *   SURPRISE     -log2 p <= surprise, mirostat 2's mu (arXiv 2007.14966)     +inf   llama.cpp
  *   XTC          below                                                       0      llama.cpp
  *   SMOOTHING    m - f k d^2 + f s d^3, where d = v - m, f is the factor,    0      koboldcpp
  *                k = (3 - curve) / 2, s = (curve - 1) / 2
  *
  * XTC (exclude top choices). Let x be the smallest v with p >= xtc_threshold. If two or more tokens
  * have such p, those with v > x are removed with probability P = xtc_probability, all or none. The
- * draw needs no coin: ln((1 - P) / (1 + P M / (1 - M))), M being their probability at the end of
- * the program, is added to z of these tokens. Tokens then have the probabilities that they have on
- * average over the coin, and log-probabilities are of these. XTC is the last rule, or only
- * TEMPERATURE follows. A row in which a token of xtc_keep would be removed skips the rule.
+ * draw tosses no coin for that. With M the probability of these tokens at the end of the program,
+ * ln((1 - P) / (1 + P M / (1 - M))) is added to their z. All tokens then have the probabilities
+ * that they have on average over the coin, and log-probabilities are of this distribution. Only
+ * TEMPERATURE may follow XTC. A row in which a token of xtc_keep would be removed skips the rule.
  *
- * Ties. Tokens with equal v stay or go together; with GUMBEL_TIES_EXACT lower ids stay first at the
- * ends of TOP_K and TOP_P, and the one of highest id stays at XTC's x. The largest v always stays,
- * except under TYPICAL_P and XTC. Tokens with y = -inf are in no sum and no count.
+ * Ties. Tokens with equal v are kept or removed together. With GUMBEL_TIES_EXACT, TOP_K and TOP_P
+ * keep the lowest ids of the tokens at their cutoff, and of the tokens with v = x, XTC keeps only
+ * the highest id. A token of the largest v always remains, except under TYPICAL_P and XTC. Tokens
+ * with y = -inf are in no sum and no count.
  *
- * Outputs. A removed token has z = -inf: it is in no list of top tokens, and has no rank. A program
- * without other rules that lists TEMPERATURE, MIN_P, TOP_K and TOP_P as a gumbel_order does, is
- * drawn by that order, unless the output has ranks, lists or given tokens.
+ * Outputs. A removed token has z = -inf: it is in no list of top tokens, and has no rank.
  *
- * Devices. CPU devices support programs, and so do CUDA devices with thread-block clusters
- * (capability 9.0 and later). Other CUDA devices support those programs that a gumbel_order draws,
- * and return GUMBEL_ERROR_UNSUPPORTED for the others. Over ranks, every rank gathers the logits of
- * whole rows and draws from them on its device.
+ * Equal orders. A gumbel_order draws the call if all its rows have one program, whose rules that
+ * are set are TEMPERATURE, MIN_P, TOP_K and TOP_P in the sequence of that order, min_keep and
+ * temperature_range are not set, and no ranks, top tokens or given tokens are requested. The tokens
+ * are the same.
+ *
+ * Devices. CPU devices support all programs, and so do CUDA devices with thread-block clusters
+ * (capability 9.0 and later) if an eighth of a row fits in the shared memory of a multiprocessor:
+ * up to 397312 tokens with 228 KiB, as on capability 9.0, and up to 135168 with 100 KiB. Other CUDA
+ * calls return GUMBEL_ERROR_UNSUPPORTED, unless a gumbel_order draws them. Over ranks, every rank
+ * gathers the logits of whole rows and draws from them on its device.
  */
 #ifndef GUMBEL_PROGRAMS_H
 #define GUMBEL_PROGRAMS_H
@@ -71,7 +78,7 @@
 extern "C" {
 #endif
 
-#define GUMBEL_PROGRAM_LENGTH 16 /* rules of a program, those that end it included */
+#define GUMBEL_PROGRAM_LENGTH 16 /* entries of a program, GUMBEL_PROGRAM_END included */
 #define GUMBEL_PROGRAMS_MAX   16 /* programs of a call */
 
 /* The rules. Values never change. */
@@ -93,13 +100,13 @@ typedef enum gumbel_program_rule {
 } gumbel_program_rule;
 
 /* The programs of a call, and the row parameters of the rules that gumbel_truncation lacks. A rule
- * whose parameter is off removes nothing and changes nothing. Every program names TEMPERATURE, and
- * no rule twice.
+ * whose parameter is off removes nothing and changes nothing. Every program must list TEMPERATURE,
+ * and no rule twice.
  *  rules        [count, GUMBEL_PROGRAM_LENGTH] gumbel_program_rule, GUMBEL_PROGRAM_END after the
- *               last. Host memory on every device, read by the call alone
- *  program      which of them a row has
- *  min_keep     no rule but TOP_K leaves fewer tokens: thresholds fall to the min_keep-th largest v
- *               (TYPICAL_P: the min_keep-th closest), and XTC is skipped
+ *               last. In host memory on every device; read only while the call runs on the host
+ *  program      the index of the row's program
+ *  min_keep     minimum number of tokens that each rule except TOP_K leaves: a threshold falls to
+ *               the min_keep-th largest v (TYPICAL_P: the min_keep-th closest), and XTC is skipped
  *  temperature_range
  *               r > 0: the temperature depends on the entropy and is
  *               lo + (hi - lo) * (entropy / ln n)^temperature_exponent, lo = max(0, T - r),
@@ -138,8 +145,8 @@ typedef struct gumbel_programs {
 typedef struct gumbel_rule_updates {
     size_t struct_size;
     int64_t batch;            /* B >= 0 */
-    const int32_t *tokens;    /* [B] at token_stride: the tokens just drawn; a row below 0 keeps its
-                               * values */
+    const int32_t *tokens;    /* [B] at token_stride: the tokens just drawn; a row whose token is
+                               * below 0 keeps its values */
     int64_t token_stride;     /* elements between rows; 0 means 1 */
     const float *logprobs;    /* [B] at token_stride: their GUMBEL_PROCESSED log-probabilities; read
                                * with `surprise` only */
@@ -157,8 +164,8 @@ typedef struct gumbel_rule_updates {
     gumbel_row_i32 top_p_reset; /* a token; the default is -1, none */
 } gumbel_rule_updates;
 
-/* gumbel_update_rules(): updates row parameters after a draw, one kernel on CUDA.
- *  graphs     may be captured behind the draw; replays read and write the arrays anew
+/* gumbel_update_rules(): update row parameters after a draw, by one kernel on CUDA.
+ *  graphs     may be captured after the draw; replays read and write the arrays anew
  *  stream     CUDA: the work is queued; the call neither waits nor allocates. CPU: the work is done
  *             on return. Equal values give equal bits on every device
  *  threads    re-entrant if the updated arrays differ

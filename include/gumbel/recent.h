@@ -83,7 +83,7 @@ GUMBEL_CALL gumbel_recent_start(gumbel_device *device, void *stream, const gumbe
 
 /* gumbel_recent_append(): append tokens to the rings.
  *  slots    as in gumbel_recent_start()
- *  tokens   [B] rows at `token_stride` elements, 0 means 1; ids below 0 are skipped
+ *  tokens   [B] rows, `token_stride` elements apart; 0 means 1. Ids below 0 are skipped
  *  counts   [B] tokens to append of each row, from its first on: 0..token_stride; NULL: 1 a row
  *  graphs   The call may be captured; replays read all arguments in device memory anew.
  *  else     as gumbel_recent_start().                                                  since 0.3 */
@@ -107,14 +107,15 @@ typedef struct gumbel_sequences {
  * means the last n tokens of h, and all of them for -1.          [docs/maths.md, section 16]
  *
  *  DRY ("don't repeat yourself", as llama.cpp has it). In the window of dry_last_n tokens, let R be
- *    the number of tokens after the last breaker. For each token of the window but the first, let L
- *    be the number of tokens before it that equal the last tokens of h in order, at most R. If L is
- *    dry_allowed_length or more, the token gets a late bias of
+ *    the number of tokens after the last breaker, or of all tokens if there is none. For each token
+ *    of the window except the first, let L be the number of tokens directly before it that equal
+ *    the last tokens of h in order, at most R. If L is dry_allowed_length or more, the token gets a
+ *    late bias of
  *        -dry_multiplier * dry_base^(L - dry_allowed_length),
- *    with the largest L if it is there several times; the power is limited to the range of float32.
- *    Tokens that are a breaker of length 1 get none. A breaker is found where it begins last; of
- *    several that begin there, the longest counts. A row whose multiplier is 0, or whose base is
- *    below 1, has no DRY.
+ *    with the largest L if the token occurs several times; the power is limited to the range of
+ *    float32. Tokens that are a breaker of length 1 get none. The last breaker is the one that
+ *    begins last; of several that begin at one token, the longest counts. A row whose multiplier is
+ *    0, or whose base is below 1, has no DRY.
  *  N-grams. No n-gram of ngram_size tokens occurs twice in the window: a token that follows the
  *    last n - 1 tokens of h anywhere in the window is banned, unless ngram_keep lists it. The whole
  *    n-gram must be in the window.
@@ -153,7 +154,7 @@ typedef struct gumbel_row_lists {
     float *late_values; /* [B, capacity], with late_ids */
     int32_t *status;    /* [B] a gumbel_row_status: OK; LISTS, if a list of the row has more than
                          * `capacity` ids; on CUDA also SLOT. If it is not OK, both lists are
-                         * empty. The value of gumbel_transforms.list_status */
+                         * empty. Pass this array as gumbel_transforms.list_status */
 } gumbel_row_lists;
 
 /* gumbel_make_lists(): write the lists of each row for the next draw.

@@ -54,10 +54,10 @@ class Common(TypedDict, total=False):
                  where the order lists p_less.
     surprise     in bits, >= 0, one or [B]: keep tokens with -log2 p <= surprise; inf: off.
     xtc_probability, xtc_threshold
-                 one or [B]: with this probability, in [0, 1], remove all tokens but the least
-                 likely one of those with a probability of at least xtc_threshold, in (0, 1]; 0:
-                 off. Default threshold 0.1. Log-probabilities are those of the average over this
-                 choice.
+                 one or [B]: with probability xtc_probability, in [0, 1], remove the tokens with a
+                 probability of at least xtc_threshold, in (0, 1], except the least likely of them;
+                 0: off. Default threshold 0.1. Log-probabilities are those of the average over
+                 this choice.
     xtc_keep     token ids, as lists like `banned`: a row in which one of them would be removed
                  skips xtc.
     smoothing_factor, smoothing_curve

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Draws of a cluster from those tokens of a row that a filter accepts, before the row is truncated
- * (cluster_pivot.cuh). A filter is a function of a token's value.
+ * Draws by a cluster, before a row is truncated (cluster_pivot.cuh, program_pivot.cuh), from the
+ * tokens that a filter accepts. A filter is a predicate of a token's value.
  */
 #ifndef GUMBEL_CUDA_PIVOT_DRAW_CUH
 #define GUMBEL_CUDA_PIVOT_DRAW_CUH
@@ -13,11 +13,11 @@
 namespace
 {
 
-/* Maximum number of winners tried: a fifth is as rare as (1 - top_p)^4 / 24. */
+/* Maximum number of winners tried. A fifth is required with a probability of (1 - top_p)^4 / 24. */
 constexpr int kPivots = 4;
 
-/* Whether a row requests only one token, drawn with its own noise, and keeps all ties at the
- * cutoff: then the tokens above a token determine whether each rule keeps it. */
+/* Whether a row requests only one token, drawn with the row's own noise, and keeps all ties at the
+ * cutoff. The tokens above a token then determine whether each rule keeps it. */
 __device__ __forceinline__ bool pivots_apply(const cuda_truncated_params &p,
                                              const truncated_row &row)
 {
@@ -29,10 +29,11 @@ __device__ __forceinline__ bool pivots_apply(const cuda_truncated_params &p,
            !q.sampling.noise && !row.draw.greedy && !row.rules.exact;
 }
 
-/* Facts and winner of one draw. */
+/* Result of one draw. */
 struct pivot_draw {
-    uint32_t flags, highest; /* key of the largest y */
-    uint32_t offered;        /* tokens queued by the CTA with the most */
+    uint32_t flags;   /* of all values of the row */
+    uint32_t highest; /* key of the largest y of the row */
+    uint32_t offered; /* tokens queued by the CTA with the most */
     draw_winner best;
 
     static __device__ __forceinline__ pivot_draw empty() { return {0, 0, 0, draw_winner_none()}; }
@@ -55,9 +56,10 @@ __device__ __forceinline__ void write_winner(const cuda_truncated_params &p, int
         write_draw(p, r, b, b, winner, -1);
 }
 
-/* Accepts values above a pivot. */
+/* Accepts values above a pivot. A filter that `is_monotone` accepts all values above one that it
+ * accepts. */
 struct values_above {
-    static constexpr bool is_monotone = true; /* accepts all values above one that it accepts */
+    static constexpr bool is_monotone = true;
     float pivot;
 
     __device__ __forceinline__ bool accepts_value(float value) const { return value > pivot; }
@@ -80,9 +82,10 @@ __device__ __forceinline__ four load_accepted(const slice_source &source, int pl
             filter_z(y.z, values, filter), filter_z(y.w, values, filter)};
 }
 
-/* A score that the row reaches: the largest bound by the J of all blocks that the filter accepts.
- * Eight times as many tokens pass the bound of a slice, for which the slowest warp of the cluster
- * takes 5 us; the exchange takes 1 us. */
+/* A score that the row reaches: the largest lower bound on the scores of the tokens J
+ * (cluster_offers.cuh) that the filter accepts, of all slices. With a threshold for each slice,
+ * eight times as many tokens would pass, which takes the slowest warp of the cluster 5 us; the
+ * exchange takes 1 us. */
 template <class Filter>
 __device__ __forceinline__ float find_cluster_threshold(const slice_source &source,
                                                         const turn_blocks &blocks,
@@ -97,7 +100,7 @@ __device__ __forceinline__ float find_cluster_threshold(const slice_source &sour
 }
 
 /* Draws from the tokens of the row that the filter accepts. Only the largest token of a quad is
- * tested unless the quad may win. After reset_offers() and a barrier. */
+ * tested unless the quad may win. The caller must have called reset_offers(), then a barrier. */
 template <class Filter>
 __device__ __noinline__ pivot_draw draw_accepted(slice_source source, logit_values values,
                                                  Filter filter)
@@ -139,7 +142,7 @@ __device__ __noinline__ pivot_draw draw_accepted(slice_source source, logit_valu
     return join_cluster(own);
 }
 
-/* The value of a winner; if z does not determine it, from the CTA that holds the token. */
+/* The value of a winner; if z does not determine it, read from the CTA that holds the token. */
 __device__ __forceinline__ float value_of_winner(const slice_source &source, logit_values values,
                                                  const draw_winner &winner)
 {

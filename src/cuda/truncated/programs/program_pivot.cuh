@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows that are drawn before their program runs, as cluster_pivot.cuh draws before truncation. The
- * program has a single rule besides TEMPERATURE. The winner of a draw from a superset of the kept
- * set is the row's token if the rule keeps it. If it does not, the rule also removes all tokens
- * that are at least as far from the centre of the kept interval, and the winner among the closer
- * ones is next. Sums of floats decide; if a winner is within their error of the interval's end,
- * about one in a thousand, the exact sums of program_walk.cuh serve the row.
+ * Draws rows before their program runs, as cluster_pivot.cuh draws before truncation. The program
+ * has at most one rule besides TEMPERATURE, and the rule keeps an interval of values around a
+ * centre. The winner of a draw from a superset of the kept set is the row's token if the rule keeps
+ * it. If the rule removes the winner, it also removes all tokens that are at least as far from the
+ * centre, and the winner among the closer tokens is tried next. Sums of floats decide. About one
+ * winner in a thousand is within their error of the bound of the interval; the exact sums of
+ * program_walk.cuh then serve the row.
  *
- * COST   a pass that draws, a pass that sums for rules with sums, and for TYPICAL_P and TOP_P a
- *        pass that sums closer tokens; each with a barrier of the cluster. A removed winner repeats
- *        the first and the last.
+ * COST   a pass that draws; for rules that require sums, a pass that computes them; for TYPICAL_P
+ *        and TOP_P, a pass that sums the masses of closer tokens. Each pass has a barrier of the
+ *        cluster. A removed winner repeats the first pass and the last.
  */
 #ifndef GUMBEL_CUDA_PROGRAM_PIVOT_CUH
 #define GUMBEL_CUDA_PROGRAM_PIVOT_CUH
@@ -20,11 +21,12 @@
 namespace
 {
 
-/* Relative error of a sum of values or of their squares: that of kSumError without its terms'. */
+/* Relative error of a sum of values or of their squares: as kSumError, without errors of terms. */
 constexpr float kSpreadError = 0x1p-16f;
 /* Values beyond this may be clamped in exact sums (GUMBEL_VALUE_LIMIT). */
 constexpr float kSpreadLimit = 0x1p14f;
-/* Exact sums round distances to 2^-16, and thresholds are rounded to floats. */
+/* Bounds on two errors: exact sums round distances to multiples of 2^-16, and thresholds are
+ * rounded to floats. */
 constexpr float kRoundingError = 0x1p-14f, kFloatError = 0x1p-21f;
 
 /* Accepts values whose distance from a centre, relative to the largest value, is below `reach`. */
@@ -42,9 +44,9 @@ struct values_near {
     }
 };
 
-/* Approximate sums over the values of a row, with d = largest - v:
- *   first   exp(-d), or for TOP_N_SIGMA d
- *   second  d exp(-d) if the entropy is required; exp(-2 d); or for TOP_N_SIGMA d^2 */
+/* Approximate sums over the values of a row, with d = largest - v. The sums are of
+ *   first   d for TOP_N_SIGMA; exp(-d) for other rules
+ *   second  d^2 for TOP_N_SIGMA; d exp(-d) if the entropy is required; exp(-2 d) for other rules */
 struct pivot_facts {
     uint32_t count; /* for TOP_N_SIGMA */
     float first, second;
@@ -58,7 +60,7 @@ struct pivot_facts {
     }
 };
 
-/* Adds a token's masses. From 128 on, exp(-d) is 0. */
+/* Adds a token's masses. d may be infinite; exp(-d) is 0 for d of 128 or more. */
 template <bool entropy> struct mass_facts {
     static __device__ __forceinline__ void add(pivot_facts &own, float d)
     {
@@ -108,8 +110,8 @@ struct closer_masses {
     }
 };
 
-/* `winner` is a value, and `error` a bound on the error of the centre. Tokens with an equal value
- * are not closer. */
+/* Sums the masses of tokens closer to the centre than the value `winner`. `error` is a bound on the
+ * error of the centre. Tokens with a value equal to `winner` are not closer. */
 __device__ __noinline__ closer_masses sum_closer(slice_source source, float scale,
                                                  values_near values, float winner, float error)
 {
@@ -131,8 +133,9 @@ __device__ __noinline__ closer_masses sum_closer(slice_source source, float scal
     return join_cluster(own);
 }
 
-/* How far below the largest value a rule of gumbel_threshold_facts() certainly keeps tokens, and
- * how far it possibly does. Less than 0, and +inf: not determined. */
+/* Bounds on how far the threshold of a rule of gumbel_threshold_facts() is below the largest value:
+ * tokens up to `certain` below it are kept, tokens `possible` or more below it are removed. If the
+ * sums do not determine the threshold, `certain` is negative and `possible` is +inf. */
 struct threshold_range {
     float certain, possible;
 };
@@ -167,21 +170,21 @@ __device__ __forceinline__ threshold_range find_threshold_range(const gumbel_row
     return {low - rounding, high + rounding};
 }
 
-/* Whether the mass of closer tokens decides, which an exchange of the cluster sums. */
+/* Whether the rule is decided by the mass of closer tokens, a sum that the cluster exchanges. */
 __device__ __forceinline__ bool sums_closer_tokens(gumbel_program_rule rule)
 {
     return rule == GUMBEL_PROGRAM_TYPICAL_P || rule == GUMBEL_PROGRAM_TOP_P;
 }
 
-/* A rule that is tried on winners: what it keeps is near `values.centre`. */
+/* The row's rule, which is tried on winners and keeps values near `values.centre`. */
 struct pivot_rule {
     values_near values;
     float error;           /* of the centre */
     threshold_range range; /* of threshold rules */
 };
 
-/* Prepares the row's rule, with the largest value; by all threads of the cluster. Returns whether
- * an exchange was made. */
+/* Computes the centre or the threshold of the row's rule, given the largest value. Returns whether
+ * the cluster has exchanged sums. For all threads of the cluster. */
 __device__ __forceinline__ bool prepare_rule(slice_source source, float scale, float largest,
                                              pivot_rule &rule)
 {
@@ -206,8 +209,8 @@ __device__ __forceinline__ bool prepare_rule(slice_source source, float scale, f
     return required != 0;
 }
 
-/* Whether the rule keeps a winner with a value; if it does not, sets the distance that all tokens
- * which it may keep are below. */
+/* Determines whether the rule keeps a winner with this value. Sets `reach`, which is greater than
+ * the distances of all tokens that the rule may keep if it removes the winner. */
 __device__ __forceinline__ pivot_verdict determine_verdict(slice_source source, float scale,
                                                            pivot_rule &rule, float value)
 {
@@ -238,7 +241,7 @@ __device__ __forceinline__ bool can_serve_program_by_pivots(const cuda_truncated
     return program_memory().has_single && pivots_apply(p, shared_state().row);
 }
 
-/* Serves row b; returns false if another path has to. By all threads of the cluster, after
+/* Serves row b; returns false if another path must serve it. By all threads of the cluster, after
  * reset_offers() and a barrier of the cluster. */
 __device__ __noinline__ bool serve_program_by_pivots(const cuda_truncated_params &p,
                                                      slice_source source, int64_t b)
@@ -253,7 +256,7 @@ __device__ __noinline__ bool serve_program_by_pivots(const cuda_truncated_params
         if (found.flags || row.flags || found.offered > kOffers || found.best.id < 0)
             return false;
         const float value = value_of_winner(source, values, found.best);
-        bool read = !values.before; /* all CTAs have read the winner's value */
+        bool read = !values.before; /* no CTA still reads the winner's value in another's memory */
         if (round == 0)
             read |= prepare_rule(source, values.scale(),
                                  values.to_value(gumbel_value_of_key(found.highest)), rule);
