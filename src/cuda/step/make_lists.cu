@@ -198,27 +198,62 @@ __device__ int64_t count_after_breaker(const gumbel_lists_call &c, const gumbel_
     return m.state.breaker == ~0ull ? d.window : (int64_t)(uint32_t)m.state.breaker;
 }
 
-/* Inserts the tokens that would continue a repetition, by all threads. A token that is known to
- * follow as long a match as this place can have is not compared again: otherwise a text that is one
- * repetition would take `most` comparisons at every place. */
+/* gumbel_recent_match() from the last token on, by a warp. */
+__device__ __forceinline__ int64_t match_by_warp(const gumbel_recent_view &v, int64_t i,
+                                                 int64_t most)
+{
+    for (int64_t from = 0; from < most; from += 32) {
+        const int64_t k = from + threadIdx.x % 32;
+        const bool differs =
+            k >= most || gumbel_recent_token(&v, k) != gumbel_recent_token(&v, i + k);
+        if (const uint32_t found = __ballot_sync(~0u, differs))
+            return from + __ffs(found) - 1;
+    }
+    return most;
+}
+
+/* Inserts a token that would continue a repetition of `length` tokens, unless it is a breaker. */
+__device__ void insert_repetition(const gumbel_lists_call &c, const gumbel_dry &d,
+                                  const list_memory &m, int32_t token, int64_t length)
+{
+    const int64_t count = d.end - d.begin;
+    const bool may_break = count > kFirstIds || has_id(m.state.first_ids, (int)count, token);
+    if (length >= d.allowed &&
+        !(may_break && gumbel_is_breaker(&c.rules.dry_breakers, d.begin, d.end, token)))
+        insert_id(m, token, (int32_t)length);
+}
+
+/* Inserts the tokens that would continue a repetition, by all threads. A warp compares the places
+ * of its tokens one after the other: lanes alone would wait for the longest match of each turn. A
+ * token that is known to follow as long a match as this place can have is not compared again:
+ * otherwise a text that is one repetition would take `most` comparisons at every place. */
 __device__ void insert_dry(const gumbel_lists_call &c, const gumbel_recent_view &v,
                            const gumbel_dry &d, const list_memory &m)
 {
     const int64_t after = count_after_breaker(c, v, d, m), most = min(after, d.longest);
+    const int lane = threadIdx.x % 32;
     if (after < d.allowed)
         return;
     const int32_t last = gumbel_recent_token(&v, 0);
-    for (int64_t i = 1 + threadIdx.x; i < d.window; i += kListThreads) {
-        if (d.allowed > 0 && gumbel_recent_token(&v, i) != last)
-            continue;
-        const int32_t token = gumbel_recent_token(&v, i - 1);
-        const int64_t longest = min(most, d.window - i);
-        if (!gumbel_token_is_listable(token) || longest < d.allowed ||
-            peek_length(m, token) >= longest)
-            continue;
-        const int64_t length = gumbel_recent_match(&v, i, 0, longest);
-        if (length >= d.allowed && !gumbel_is_breaker(&c.rules.dry_breakers, d.begin, d.end, token))
-            insert_id(m, token, (int32_t)length);
+    for (int64_t base = threadIdx.x - lane; base + 1 < d.window; base += kListThreads) {
+        const int64_t i = base + 1 + lane, longest = min(most, d.window - i);
+        const bool inside = i < d.window;
+        const int32_t token = inside ? gumbel_recent_token(&v, i - 1) : -1;
+        const bool may = inside && gumbel_token_is_listable(token) && longest >= d.allowed;
+        const bool equal = may && gumbel_recent_token(&v, i) == last;
+        if (may && !equal && d.allowed == 0)
+            insert_repetition(c, d, m, token, 0);
+        for (uint32_t places = __ballot_sync(~0u, equal); places; places &= places - 1) {
+            const int from = __ffs(places) - 1;
+            const int32_t follows = __shfl_sync(~0u, token, from);
+            const int64_t limit = min(most, d.window - (base + 1 + from));
+            if (__shfl_sync(~0u, peek_length(m, follows), 0) >= limit)
+                continue;
+            const int64_t length = match_by_warp(v, base + 1 + from, limit);
+            if (lane == from)
+                insert_repetition(c, d, m, token, length);
+            __syncwarp();
+        }
     }
 }
 
