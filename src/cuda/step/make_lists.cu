@@ -217,19 +217,22 @@ __device__ void insert_repetition(const gumbel_lists_call &c, const gumbel_dry &
                                   const list_memory &m, int32_t token, int64_t length)
 {
     const int64_t count = d.end - d.begin;
+    if (length < d.allowed)
+        return;
     const bool may_break = count > kFirstIds || has_id(m.state.first_ids, (int)count, token);
-    if (length >= d.allowed &&
-        !(may_break && gumbel_is_breaker(&c.rules.dry_breakers, d.begin, d.end, token)))
+    if (!may_break || !gumbel_is_breaker(&c.rules.dry_breakers, d.begin, d.end, token))
         insert_id(m, token, (int32_t)length);
 }
 
-/* Inserts the tokens that would continue a repetition, by all threads. A warp compares the places
- * of its tokens one after the other: lanes alone would wait for the longest match of each turn. A
- * token that is known to follow as long a match as this place can have is not compared again:
- * otherwise a text that is one repetition would take `most` comparisons at every place. */
+/* Inserts the tokens that would continue a repetition, by all threads. A lane compares up to
+ * kOwnMatch tokens of its place; longer matches are compared by the warp, one place after the
+ * other, since lanes alone would wait for the longest one of each turn. A token that is known to
+ * follow as long a match as this place can have is not compared again: otherwise a text that is one
+ * repetition would take `most` comparisons at every place. */
 __device__ void insert_dry(const gumbel_lists_call &c, const gumbel_recent_view &v,
                            const gumbel_dry &d, const list_memory &m)
 {
+    constexpr int64_t kOwnMatch = 8;
     const int64_t after = count_after_breaker(c, v, d, m), most = min(after, d.longest);
     const int lane = threadIdx.x % 32;
     if (after < d.allowed)
@@ -239,19 +242,24 @@ __device__ void insert_dry(const gumbel_lists_call &c, const gumbel_recent_view 
         const int64_t i = base + 1 + lane, longest = min(most, d.window - i);
         const bool inside = i < d.window;
         const int32_t token = inside ? gumbel_recent_token(&v, i - 1) : -1;
-        const bool may = inside && gumbel_token_is_listable(token) && longest >= d.allowed;
-        const bool equal = may && gumbel_recent_token(&v, i) == last;
-        if (may && !equal && d.allowed == 0)
-            insert_repetition(c, d, m, token, 0);
-        for (uint32_t places = __ballot_sync(~0u, equal); places; places &= places - 1) {
-            const int from = __ffs(places) - 1;
-            const int32_t follows = __shfl_sync(~0u, token, from);
-            const int64_t limit = min(most, d.window - (base + 1 + from));
-            if (__shfl_sync(~0u, peek_length(m, follows), 0) >= limit)
-                continue;
-            const int64_t length = match_by_warp(v, base + 1 + from, limit);
-            if (lane == from)
+        bool pending = inside && (d.allowed == 0 || gumbel_recent_token(&v, i) == last) &&
+                       gumbel_token_is_listable(token) && longest >= d.allowed &&
+                       peek_length(m, token) < longest;
+        if (pending) {
+            const int64_t length = gumbel_recent_match(&v, i, 0, min(longest, kOwnMatch));
+            pending = length == kOwnMatch && longest > kOwnMatch;
+            if (!pending)
                 insert_repetition(c, d, m, token, length);
+        }
+        while (const uint32_t places =
+                   __ballot_sync(~0u, pending && peek_length(m, token) < longest)) {
+            const int from = __ffs(places) - 1;
+            const int64_t at = base + 1 + from;
+            const int64_t length = match_by_warp(v, at, min(most, d.window - at));
+            if (lane == from) {
+                insert_repetition(c, d, m, token, length);
+                pending = false;
+            }
             __syncwarp();
         }
     }
