@@ -20,7 +20,7 @@ from ._abi import lib as _lib
 from ._calls.advance import advance
 from ._calls.drafts import verify, verify_logits
 from ._calls.noise import noise, philox4x32
-from ._calls.outputs import RowStatus, SampleOutput, VerifyOutput
+from ._calls.outputs import KeptSets, RowStatus, SampleOutput, VerifyOutput
 from ._calls.prepared import PreparedCall, prepare_sample, prepare_sample_logits
 from ._calls.proposals import Proposal, draft_domain, proposal, proposal_logits
 from ._calls.rule_updates import RuleUpdates
@@ -54,6 +54,7 @@ __all__ = [
     "DrawExplanation",
     "History",
     "Info",
+    "KeptSets",
     "PreparedCall",
     "Proposal",
     "Recent",

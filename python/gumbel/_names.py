@@ -15,6 +15,7 @@ _PARAMETERS = {
     "truncation.programs": "order",
     "programs.rules": "order",
     "num_top": "top_logprobs",
+    "kept_capacity": "kept_ids",
     "logprobs_of": "logprobs",
     "from": "other",
 }

@@ -25,6 +25,9 @@ unknown key, and an engine without rules (tensor parallelism, drafts, GPUs befor
 `logprobs_mode="processed_logprobs"`, steps that vLLM processes report log-probabilities before
 these rules.
 
+**Sampling masks.** With return_sampling_mask draws list the tokens that truncation kept, and cut
+ties at top_k, lower ids first. Ranks then draw from gathered logits. GPUs require capability 9.0.
+
 **Reproducibility.** One (seed, prompt) gives one text, on the V1 and the V2 runner, alone or in a
 batch, with drafts or without; gumbel.transformers and `gumbel generate` write the same text, up to
 the rounding of hidden states. Each of the `n` texts of a prompt has its own seed, from vLLM.

@@ -247,6 +247,7 @@ DRAWS = {
     "top_logprobs": 2,
     "ranks": True,
     "kept": True,
+    "kept_ids": 2,
     "isa": "reference",
     "threads": 1,
     "scale": 1.0,

@@ -131,6 +131,17 @@ static void add_lse(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
     o->lse = req[DEVIATING];
 }
 
+static void add_raw_kept_logprobs(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+{
+    static int32_t kept[BATCH];
+    (void)l, (void)s;
+    o->kept = kept;
+    o->kept_capacity = 1;
+    o->kept_ids = top_ids[DEVIATING];
+    o->kept_logprobs = req[DEVIATING];
+    o->logprobs_of = GUMBEL_RAW;
+}
+
 static void set_negative_temperature(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)l, (void)o;
@@ -165,6 +176,7 @@ static const fault faults[] = {
     {"output", add_top_ids},
     {"output", add_logprobs},
     {"output", add_lse},
+    {"output.kept_logprobs", add_raw_kept_logprobs},
     {"sampling.temperature[0]", set_negative_temperature},
     {"logits.first_token", shift_first_token},
     {"output.tokens", drop_tokens},

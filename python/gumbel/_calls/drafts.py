@@ -102,9 +102,9 @@ def verify(
     the emitted tokens then have the target's distribution.
 
     Row parameters, slots, lists of tokens and the history have one entry for each of the R
-    requests; a mask has n rows. `position` is the position of the token after the root: node j is
-    drawn at position + its depth. Penalties count the tokens of `history`, which include the root,
-    and the drafts from the root to the node.
+    requests; a mask has n rows, as the outputs of `kept_ids` have. `position` is the position of
+    the token after the root: node j is drawn at position + its depth. Penalties count the tokens of
+    `history`, which include the root, and the drafts from the root to the node.
 
     Raises TypeError or ValueError naming the argument.
     """
@@ -274,7 +274,7 @@ def verify_draft(
         logprobs=arrays.zeros((requests, most), np.float32) if request.logprobs else None,
     )
     verified = _abi.Verified(**{name: address_of(array) for name, array in results.items()})
-    rows_tokens = _request_raw_logprobs(request, source, verified)
+    of_rows = _request_row_outputs(request, source, verified)
     size, error = ctypes.c_size_t(), _abi.Error()
     structs = (request.sampling, draft.struct, verified)
     called = resolve_callee(arrays, callee)
@@ -285,21 +285,32 @@ def verify_draft(
     head = source[0] or source[1]
     status = call(*where, head, *structs, scratch.address, scratch.size, error)
     _abi.check_status(status, error)
-    del rows_tokens  # kept alive until here, as the call writes to it
-    return VerifyOutput(**results, seed=request.seed)
+    listed = {name: array for name, array in of_rows.items() if name != "tokens"}
+    return VerifyOutput(**results, **listed, seed=request.seed)
 
 
-def _request_raw_logprobs(request: Request, source: LogitsSource, verified: _abi.Verified) -> Any:
-    """Request log-probabilities of the raw logits, if the call returns these.
+def _request_row_outputs(
+    request: Request, source: LogitsSource, verified: _abi.Verified
+) -> dict[str, Any]:
+    """Request log-probabilities of the raw logits, and kept sets, if the call returns these.
 
-    The C struct has this option only among its row outputs, which require an array of tokens.
-    Returns that array: the caller must keep it alive until the call of the library returns.
+    The C struct has these options only among its row outputs, which require an array of tokens.
+    Returns the arrays of the n rows, {name: array}, with these tokens. The caller must keep them
+    alive until the call of the library returns.
     """
-    if request.logprobs != "raw":
-        return None
+    if request.logprobs != "raw" and not request.kept_ids:
+        return {}
     head, logits = source
     rows = head.hidden.rows if head else logits.logits.rows if logits else 0
-    tokens = request.arrays.empty((rows,), np.int32)
-    output = _abi.Output(tokens=address_of(tokens), logprobs_of=DISTRIBUTIONS["raw"])
+    listed, make = (rows, request.kept_ids), request.arrays.empty
+    found = {"tokens": make((rows,), np.int32)}
+    if request.kept_ids:
+        found.update(kept=make((rows,), np.int32), kept_ids=make(listed, np.int32))
+        if request.logprobs:
+            found["kept_logprobs"] = make(listed, np.float32)
+    places = {name: address_of(array) for name, array in found.items()}
+    output = _abi.Output(
+        logprobs_of=DISTRIBUTIONS[request.logprobs], kept_capacity=request.kept_ids, **places
+    )
     verified.rows = ctypes.pointer(output)
-    return tokens
+    return found

@@ -161,7 +161,7 @@ def make_output(request: Request) -> tuple[SampleOutput, _abi.Output]:
     """The arrays of a request's results, and the C struct that points to them."""
     arrays, batch = request.arrays, request.batch
     draws, tops = (batch, request.sampling.num_samples), (batch, request.top_logprobs)
-    bests = (batch, request.num_best)
+    bests, listed = (batch, request.num_best), (batch, request.kept_ids)
 
     output = _abi.Output(logprobs_of=DISTRIBUTIONS[request.logprobs])
     results: dict[str, Any] = dict(logprobs=None, lse=None)
@@ -178,8 +178,13 @@ def make_output(request: Request) -> tuple[SampleOutput, _abi.Output]:
         add_array("lse", (batch,), np.float32)
     if request.ranks:
         add_array("ranks", draws, np.int32)
-    if request.kept:
+    if request.kept or request.kept_ids:
         add_array("kept", (batch,), np.int32)
+    if request.kept_ids:
+        output.kept_capacity = request.kept_ids
+        add_array("kept_ids", listed, np.int32)
+        if request.logprobs:
+            add_array("kept_logprobs", listed, np.float32)
     if request.top_logprobs:
         output.num_top = request.top_logprobs
         add_array("top_ids", tops, np.int32)

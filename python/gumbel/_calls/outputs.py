@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import enum
+import sys
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._inputs.tensors import to_numpy
+from .._inputs.tensors import is_tensor, to_numpy
 
 _ROWS_NAMED = 8  # a repr lists the statuses of this many rows, and counts those of more
 
@@ -70,6 +71,54 @@ def _status_name(status: int) -> str:
         return str(status)
 
 
+class KeptSets(NamedTuple):
+    """Sets of tokens, one after the other: set i is ids[offsets[i] : offsets[i + 1]].
+
+    NumPy arrays, or tensors on the device of the draw. Unstable: may change in a minor release; see
+    docs/compatibility.md.
+    """
+
+    offsets: NDArray[np.int64]  #: [sets + 1], from 0 to the number of ids
+    ids: NDArray[np.int32]  #: ids, ascending in each set
+    logprobs: Optional[NDArray[np.float32]]  #: their log-probabilities; None without `logprobs`
+
+
+def list_kept_sets(out: Any, rows: Any = None) -> KeptSets:
+    """The kept sets of an output's rows; `rows`: of these, in this order."""
+    if out.kept_ids is None:
+        raise ValueError("kept_ids: pass the number of places of a row to the draw")
+    counts, tables = out.kept, [out.kept_ids, out.kept_logprobs]
+    if rows is not None:
+        rows = rows.long() if is_tensor(rows) else rows
+        counts = counts[rows]
+        tables = [None if table is None else table[rows] for table in tables]
+    places = out.kept_ids.shape[1]
+    numbers = np.arange(len(counts)) if rows is None else np.asarray(to_numpy("path", rows))
+    over = numbers[np.asarray(to_numpy("kept", counts)) > places]
+    if len(over):
+        raise ValueError(f"kept_ids: {_name_rows(over)} more than {places} tokens")
+    if is_tensor(counts):
+        torch = sys.modules["torch"]
+        used = torch.arange(places, device=counts.device) < counts.unsqueeze(1)
+        offsets = counts.new_zeros(len(counts) + 1, dtype=torch.int64)
+        torch.cumsum(counts, 0, out=offsets[1:])
+    else:
+        used = np.arange(places) < counts[:, np.newaxis]
+        offsets = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(counts, out=offsets[1:])
+    ids, logprobs = tables
+    return KeptSets(offsets, ids[used], None if logprobs is None else logprobs[used])
+
+
+def _name_rows(rows: Any) -> str:
+    """The first rows by number, and the verb of an error message."""
+    if len(rows) == 1:
+        return f"row {rows[0]} keeps"
+    names = ", ".join(str(row) for row in rows[:_ROWS_NAMED])
+    more = f" and {len(rows) - _ROWS_NAMED} more" if len(rows) > _ROWS_NAMED else ""
+    return f"rows {names}{more} keep"
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class SampleOutput(ArrayRepr):
     """Results of a draw: NumPy arrays, or torch tensors if the inputs are tensors.
@@ -88,11 +137,25 @@ class SampleOutput(ArrayRepr):
     #: first; -1 after the last that can be drawn without truncation
     top_logprobs: Optional[NDArray[np.float32]] = None  #: [B, top_logprobs] log-probabilities of
     #: top_ids; -inf for truncated tokens
+    kept_ids: Optional[NDArray[np.int32]] = None  #: [B, N] the tokens that `kept` counts, by
+    #: ascending id; kept_sets() lists them. Places after the first `kept` of a row are undefined,
+    #: and all places of a row that keeps more than N tokens
+    kept_logprobs: Optional[NDArray[np.float32]] = None  #: [B, N] log-probabilities of kept_ids
     best_ids: Optional[NDArray[np.int32]] = None  #: [B, num_best] the tokens with the best scores
     #: of the draw, best first: draws without replacement; -1 after the last that can be drawn
     best_scores: Optional[NDArray[np.float32]] = None  #: [B, num_best] scores; -inf after the last
     seed: Optional[Any] = None  #: the seed of the draw, passed or fresh, as `seed=` takes it; None
     #: if nothing was drawn
+
+    def kept_sets(self) -> KeptSets:
+        """The tokens that truncation kept in each row, for calls with `kept_ids`.
+
+        On CUDA this waits for the device. Raises ValueError naming the rows that keep more tokens
+        than there are places, and without `kept_ids`.
+
+        Unstable: may change in a minor release; see docs/compatibility.md.
+        """
+        return list_kept_sets(self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,4 +176,15 @@ class VerifyOutput(ArrayRepr):
     finished: NDArray[np.int32]  #: [R] 0: not finished; 1: stop token emitted; 2: limit reached
     status: NDArray[np.int32]  #: [R] a RowStatus: that of the row at which the request stopped
     logprobs: Optional[NDArray[np.float32]] = None  #: [R, M] of the emitted tokens
+    kept: Optional[NDArray[np.int32]] = None  #: [n] of each row of hidden states or logits, as
+    #: SampleOutput.kept
+    kept_ids: Optional[NDArray[np.int32]] = None  #: [n, N] as SampleOutput.kept_ids
+    kept_logprobs: Optional[NDArray[np.float32]] = None  #: [n, N] log-probabilities of kept_ids
     seed: Optional[Any] = None  #: as SampleOutput.seed
+
+    def kept_sets(self) -> KeptSets:
+        """The tokens that truncation kept for each emitted token: those of request 0 first.
+
+        Otherwise as SampleOutput.kept_sets(). The number of sets is the sum of `emitted`.
+        """
+        return list_kept_sets(self, self.path[self.path >= 0])

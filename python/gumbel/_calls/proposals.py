@@ -33,6 +33,7 @@ TARGET_PARAMETERS = (
     "top_logprobs",
     "ranks",
     "kept",
+    "kept_ids",
     "num_best",
     "isa",
     "threads",

@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional
 import numpy as np
 
 from .. import _abi
-from .arguments import read_bitmask, read_row_integers, read_row_tokens
+from .arguments import INT32_MAX, read_bitmask, read_row_integers, read_row_tokens
 from .arrays import NumpyArrays, address_of
 from .history import History
 from .keywords import Function, take_keywords
@@ -64,6 +64,7 @@ def read_common(
     top_logprobs: int = 0,
     ranks: bool = False,
     kept: bool = False,
+    kept_ids: int = 0,
     num_best: int = 0,
     **programs: Any,
 ) -> Request:
@@ -101,6 +102,7 @@ def read_common(
     request.logprobs = logprobs
     request.top_logprobs = read_integer("top_logprobs", top_logprobs, 0, 128)
     request.ranks, request.kept = read_flag("ranks", ranks), read_flag("kept", kept)
+    request.kept_ids = read_integer("kept_ids", kept_ids, 0, INT32_MAX)
     request.num_best = read_integer("num_best", num_best, 0, 16)
     return request
 

@@ -118,6 +118,10 @@ class Common(TypedDict, total=False):
     top_logprobs number of likeliest tokens to return, 0 to 128. Default 0.
     ranks        True: return `ranks`.
     kept         True: return `kept`.
+    kept_ids     number of places for the ids of the tokens that truncation keeps in a row: return
+                 `kept_ids`, `kept` and, with `logprobs`, `kept_logprobs`. A row that keeps more
+                 tokens, as a greedy row does, is not listed; other rows fit if top_k is at most
+                 this number and ties="exact". On CUDA, capability 9.0. Default 0: off. Unstable.
     num_best     number of best scores of the draw to return, 0 to 16, with num_samples 1: draws
                  without replacement. Default 0.
     isa          None, "reference", "avx2", "avx512" or "neon"; all give the same bits.
@@ -172,6 +176,7 @@ class Common(TypedDict, total=False):
     top_logprobs: int
     ranks: bool
     kept: bool
+    kept_ids: int
     num_best: int
     isa: Optional[str]
     threads: Optional[int]

@@ -33,6 +33,7 @@ class Request:
     top_logprobs: int = 0
     ranks: bool = False
     kept: bool = False
+    kept_ids: int = 0
     num_best: int = 0
     seed: Any = None  # passed or fresh
     tokens_end: Optional[int] = None  # size of the whole vocabulary; None: unknown

@@ -14,6 +14,7 @@
 | request_rules | rules of requests (extra_args), checked where requests arrive |
 | drawer | draws from hidden states if the logits were not read, else from logits |
 | ranks | vLLM's ranks of tokens |
+| kept_tokens | vLLM's sampling masks: the tokens that truncation keeps |
 | groups | draws over the shards of a head under tensor parallelism |
 | memory | the workspace of an engine's draws |
 | head_screens, weights | screens of heads on a CPU; detection of changed weights |

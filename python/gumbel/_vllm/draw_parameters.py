@@ -28,6 +28,8 @@ class DrawParameters:
                  slot, and `slots` and the tensors of `rows` have the same addresses at every step.
     batch_key    while this is the same object, `rows` is unchanged except for position.
     orders       of the programs that `rows` names; empty: vLLM's order.
+    kept_ids     places of a row for the tokens that truncation keeps; 0: they are not listed. Ties
+                 of top_k are then cut, so that every row of at most this top_k fits.
     others       further draws, and the rows bool [B] whose results are theirs (request_rules.py).
     """
 
@@ -38,6 +40,7 @@ class DrawParameters:
     slots: Optional[torch.Tensor] = None
     batch_key: Any = None
     orders: tuple[str, ...] = ()
+    kept_ids: int = 0
     others: list[tuple[torch.Tensor, "DrawParameters"]] = field(default_factory=list)
 
     @property
@@ -59,7 +62,7 @@ class DrawParameters:
     def call_key(self) -> tuple[Any, ...]:
         """The properties on which a prepared call depends; values of `rows` are not among them."""
         history = None if self.history is None else id(self.history)
-        return self.slots is None, history, self.orders, *self.rows
+        return self.slots is None, history, self.orders, self.kept_ids, *self.rows
 
     @property
     def places(self) -> dict[str, Any]:
@@ -83,7 +86,8 @@ class DrawParameters:
         if self.orders:
             p_less = any("p_less" in order for order in self.orders)
             order = {"order": list(self.orders), "p_less": p_less}
-        return {**rows, **self.edits(), **self.places, **order}
+        listed = {"kept_ids": self.kept_ids, "ties": "exact"} if self.kept_ids else {}
+        return {**rows, **self.edits(), **self.places, **order, **listed}
 
     def by_entry(self, values: torch.Tensor, fill: int) -> torch.Tensor:
         """`values`, one for each row of logits, in the order of `rows`; `fill` in other entries."""

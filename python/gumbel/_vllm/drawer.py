@@ -32,6 +32,8 @@ class Drawn:
     ids: Optional[torch.Tensor] = None  # int32 or int64 [B, 1 + count]
     logprobs: Optional[torch.Tensor] = None  # float32 [B, 1 + count]
     ranks: Optional[torch.Tensor] = None  # int32 [B]
+    kept: Optional[torch.Tensor] = None  # int32 [B]: number of tokens that truncation kept
+    kept_ids: Optional[torch.Tensor] = None  # int32 [B, DrawParameters.kept_ids]
 
     def merge(self, rows: torch.Tensor, other: Drawn) -> Drawn:
         """These results, with those of `other` in the rows [B] that are True."""
@@ -93,10 +95,13 @@ def _cut_mask_to_shard(logits: Any, parameters: DrawParameters) -> DrawParameter
 
 
 def _gather_for_truncation(logits: Any, parameters: DrawParameters) -> Any:
-    """`logits`, gathered by vLLM if a truncated draw from their shard is slower."""
+    """`logits`, gathered by vLLM if a truncated draw from their shard is slower.
+
+    Ranks gather whole rows to list kept tokens, with processed log-probabilities only.
+    """
     if not is_lazy(logits) or logits.shard is None:
         return logits
-    gathers = logits.shard.gathers_truncated and parameters.truncates
+    gathers = logits.shard.gathers_truncated and parameters.truncates or parameters.kept_ids
     return logits.get() if gathers else logits
 
 
@@ -160,7 +165,7 @@ class Drawer:
         with use_workspace(self.workspace):
             drawn, statuses = self._draw(logits, parameters, requested, counted_as)
             for rows, more in parameters.others:
-                more = replace(more, mask=parameters.mask)
+                more = replace(more, mask=parameters.mask, kept_ids=parameters.kept_ids)
                 other, found = self._draw(logits, more, requested, counted_as, False)
                 drawn, statuses = drawn.merge(rows, other), found.where(rows, statuses)
         faults.note(statuses)
@@ -191,13 +196,15 @@ class Drawer:
         # A row without a token gets token 0, a valid index; faults.py ends its request. A prepared
         # call overwrites its results, hence a new tensor.
         tokens = torch.maximum(out.tokens, _zero(self.token_dtype, out.tokens.device))
+        kept = (out.kept.clone(), out.kept_ids.clone()) if parameters.kept_ids else (None, None)
         if requested is None:
-            return Drawn(tokens), out.status
-        if twice:
+            drawn = Drawn(tokens)
+        elif twice:
             drawn = _score_raw(logits, parameters, tokens, out.tokens, requested.count)
         else:
             ranks = rank(calls.sample, inputs, given, out, parameters)
             drawn = _format_drawn(tokens, out, ranks, requested.count, parameters.edits_logits)
+        drawn.kept, drawn.kept_ids = kept
         return drawn, out.status
 
     def verify(
@@ -208,14 +215,15 @@ class Drawer:
         offsets: torch.Tensor,
         most: int,
         counted_as: str = "logits",
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[torch.Tensor, torch.Tensor, Drawn]:
         """Accept drafts while they equal the drawn tokens.
 
         tokens       int32 [n]: the token before each row of logits; a request's root comes first.
         offsets      int32 [R + 1]: the first row of each request.
         most         largest number of rows of a request.
 
-        Returns tokens int32 [R, most], -1 after the last, and their number, int32 [R].
+        Returns tokens int32 [R, most], -1 after the last, their number, int32 [R], and the kept
+        tokens of the n rows.
         """
         parameters = add_mask(logits, parameters)
         logits = _gather_for_truncation(logits, parameters)
@@ -230,7 +238,7 @@ class Drawer:
         found: Any = out.tokens
         found[:, 0].clamp_(min=0)  # as in draw()
         emitted: Any = out.emitted
-        return found, emitted.clamp(min=1)
+        return found, emitted.clamp(min=1), Drawn(found, kept=out.kept, kept_ids=out.kept_ids)
 
     def _call(
         self,

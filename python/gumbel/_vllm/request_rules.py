@@ -25,7 +25,7 @@ from .._calls import sample_calls as _sampling
 from .._inputs.numbers import is_off
 from .._inputs.programs import ROW_PARAMETERS, read_orders
 from .draw_parameters import DrawParameters
-from .support import refusal
+from .support import refusal, returns_masks
 from .vllm_versions import is_known
 
 NAME = "gumbel"  # of the dictionary in extra_args
@@ -133,6 +133,8 @@ def admit(parameters: Any, config: Any) -> None:
         raise ValueError(f"{_FIELD}: {reason}")
     values = parse(given, parameters)
     if values["temperature"] == 0:  # greedy rows skip their program
+        if returns_masks(config):
+            raise ValueError(f"{_FIELD}: temperature: is 0, but sampling masks are requested")
         parameters.extra_args = {k: v for k, v in parameters.extra_args.items() if k != NAME}
         parameters.temperature = 0.0
         return

@@ -54,7 +54,7 @@ class Slots:
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
         states, device = sampler.sampling_states, sampler.req_states.device
-        count = states.max_num_reqs
+        count, self.vocab_size = states.max_num_reqs, states.vocab_size
         processors = getattr(sampler, "logits_processors", ())
         self.has_unknown = any(type(it) not in _KNOWN for it in processors)
         self.by_vllm = np.zeros(count, bool)  # has parameters that the library lacks
@@ -98,6 +98,13 @@ class Slots:
         """Whether the library supports all parameters of a batch whose drafts are verified."""
         summary = self._summary(batch)
         return summary.served and not len(summary.penalised)
+
+    def max_kept(self, batch: Any) -> int:
+        """The largest number of tokens that a row of a batch keeps if ties are cut."""
+        rules, states = self._summary(batch).rules, self.sampler.sampling_states
+        by_rules = [rules[slot].values.get("top_k", states.vocab_size) for slot in rules]
+        slots = [slot for slot in batch.idx_mapping_np.tolist() if slot not in rules]
+        return min(states.vocab_size, int(max([*by_rules, *states.top_k.np[slots]])))
 
     def skip(self, batch: Any) -> None:
         """Note a step whose parameters were not read by parameters()."""

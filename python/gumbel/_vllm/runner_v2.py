@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any, Optional
 
 import torch
@@ -20,7 +21,8 @@ from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
 from . import faults, masks
 from .counts import counts
 from .draw_parameters import DrawParameters, LogprobsRequest
-from .drawer import Drawer
+from .drawer import Drawer, Drawn
+from .kept_tokens import pack_emitted, pack_kept
 from .lazy import defer_products, is_deferring, is_lazy, materialise
 from .memory import reserve_in_profile
 from .requests_v2 import Slots
@@ -64,6 +66,7 @@ class Sampler:
 
     def __init__(self, base: Any) -> None:
         self.base, self.slots, self.drawer = base, Slots(base), Drawer(torch.int64)
+        self.returns_masks = getattr(base, "return_sampling_mask", False)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.base, name)
@@ -84,11 +87,11 @@ class Sampler:
         parameters, requested = found
         if parameters is None:
             return self._processed(materialise(logits), input_batch)
-        drawn = self.drawer.draw(logits, parameters, requested)
+        drawn = self.drawer.draw(logits, self._list_kept(parameters, input_batch), requested)
         tensors = None
         if requested is not None:
             tensors = LogprobsTensors(drawn.ids, drawn.logprobs, drawn.ranks)
-        return self._output(drawn.tokens, tensors, input_batch)
+        return self._output(drawn, tensors, input_batch)
 
     def _read_step(
         self, logits: Any, batch: Any
@@ -101,35 +104,55 @@ class Sampler:
         prove_first_draw(self, self.drawer, logits, parameters)
         return parameters, requested
 
+    def _list_kept(self, parameters: DrawParameters, batch: Any) -> DrawParameters:
+        """`parameters`, with places for the kept tokens if the engine returns them."""
+        if not self.returns_masks:
+            return parameters
+        # A power of two, because each number of places has prepared calls of its own.
+        places = 1 << (self.slots.max_kept(batch) - 1).bit_length()
+        return replace(parameters, kept_ids=min(places, self.slots.vocab_size))
+
     def _processed(self, logits: torch.Tensor, batch: Any) -> Any:
         """vLLM's own sampler, with the library's draw in place of its own."""
         counts.processed += 1
         base = self.base
+        listed: list[Any] = []
         self.slots.skip(batch)
 
         def draw(*arguments: Any, return_logprobs: bool) -> tuple[torch.Tensor, torch.Tensor]:
             processed = base.apply_sampling_params(*arguments, skip_top_k_top_p=True)
-            parameters = self.slots.processed_parameters(batch)
+            parameters = self._list_kept(self.slots.processed_parameters(batch), batch)
             drawn = self.drawer.draw(processed, parameters, counted_as=None)
+            listed.append(pack_kept(drawn, self.slots.vocab_size))
             if base.logprobs_mode.startswith("processed"):
                 processed = _truncate(base, processed, batch)
             return drawn.tokens.view(-1), processed
 
         base.sample = draw
+        if self.returns_masks:  # those of the draw replace vLLM's
+            base.return_sampling_mask = False
         try:
-            return base(logits, batch)
+            found = base(logits, batch)
         finally:
             del base.sample
+            if self.returns_masks:
+                base.return_sampling_mask = True
+        if self.returns_masks:
+            found.sampling_mask_tensors = listed[0]
+        return found
 
-    def _output(self, tokens: torch.Tensor, logprobs: Any, batch: Any) -> SamplerOutput:
+    def _output(self, drawn: Drawn, logprobs: Any, batch: Any) -> SamplerOutput:
         sampled, rejected = count_tokens(self.base, batch.seq_lens.new_ones(batch.num_reqs), batch)
-        return SamplerOutput(
-            sampled_token_ids=tokens,
+        found = SamplerOutput(
+            sampled_token_ids=drawn.tokens,
             logprobs_tensors=logprobs,
             num_nans=None,
             num_sampled=sampled,
             num_rejected=rejected,
         )
+        if self.returns_masks:
+            found.sampling_mask_tensors = pack_kept(drawn, self.slots.vocab_size)
+        return found
 
 
 def count_tokens(base: Any, sampled: torch.Tensor, batch: Any) -> Any:
@@ -186,7 +209,8 @@ class Verifier:
         if invalid_drafts is not None:
             tokens = tokens.masked_fill(invalid_drafts, -1)
         most = self.base.num_speculative_steps + 1
-        found, emitted = sampler.drawer.verify(
+        parameters = sampler._list_kept(parameters, batch)
+        found, emitted, kept = sampler.drawer.verify(
             logits, parameters, tokens.int(), batch.cu_num_logits, most, counted_as
         )
         found = found.long()
@@ -205,13 +229,18 @@ class Verifier:
                 max_num_logprobs=wanted,
             )
         sampled, rejected = count_tokens(sampler.base, emitted, batch)
-        return SamplerOutput(
+        output = SamplerOutput(
             sampled_token_ids=found,
             logprobs_tensors=tensors,
             num_nans=None,
             num_sampled=sampled,
             num_rejected=rejected,
         )
+        if sampler.returns_masks:
+            output.sampling_mask_tensors = pack_emitted(
+                kept, emitted, batch.cu_num_logits, sampler.slots.vocab_size, most
+            )
+        return output
 
 
 def _processed(base: Any, logits: torch.Tensor, batch: Any, tokens: torch.Tensor) -> torch.Tensor:

@@ -29,7 +29,7 @@ def refusal(config: Any) -> Optional[str]:
         "a pooling model draws nothing": model.runner_type == "pooling",
         "watermarks are in the noise": getattr(config, "watermark_config", None) is not None,
         "replayed traces are not drawn": getattr(model, "enable_trace_replay", False),
-        "sampling masks are requested": getattr(model, "return_sampling_mask", False),
+        "sampling masks have another form": returns_masks(config) and not _are_masks_known(),
         "drafts are accepted by a rule that changes the distribution": (
             getattr(drafts, "rejection_sample_method", None) in ("synthetic", "fly")
         ),
@@ -40,12 +40,30 @@ def refusal(config: Any) -> Optional[str]:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
+def returns_masks(config: Any) -> bool:
+    """Whether an engine of this configuration returns the kept tokens of each draw."""
+    return bool(getattr(config.model_config, "return_sampling_mask", False))
+
+
+def _are_masks_known() -> bool:
+    """Whether vLLM's tensors of kept tokens have the fields that kept_tokens.py writes."""
+    try:
+        from vllm.v1.worker.gpu.sample.output import SamplingMaskTensors
+    except ImportError:
+        return False
+    fields: tuple[str, ...] = SamplingMaskTensors._fields
+    return fields == ("token_ids", "packed_mask", "counts", "vocab_size", "rows_per_request")
+
+
 @functools.cache
-def _draws_on(device: torch.device) -> bool:
-    """Whether the library draws on a device; a build without kernels does not on a GPU."""
+def _draws_on(device: torch.device, kept_ids: int) -> bool:
+    """Whether the library draws on a device; a build without kernels does not on a GPU.
+
+    kept_ids     1: also whether it lists kept tokens there; 0: it need not.
+    """
     try:
         inputs = torch.zeros(1, 8, device=device), torch.zeros(8, 8, device=device)
-        _sampling.sample(*inputs, seed=0)
+        _sampling.sample(*inputs, seed=0, kept_ids=kept_ids)
     except (RuntimeError, TypeError, ValueError) as error:
         logger.warning("gumbel: draws are vLLM's own, as the library cannot draw here: %s", error)
         return False
@@ -59,7 +77,7 @@ def is_served(owner: Any) -> bool:
         config = owner.vllm_config
         found = refusal(config) is None
         if found:
-            found = _draws_on(owner.device)
+            found = _draws_on(owner.device, int(returns_masks(config)))
             if config.parallel_config.tensor_parallel_size > 1:
                 from .groups import all_agree, can_draw_together  # vLLM has its ranks by now
 

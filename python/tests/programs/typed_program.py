@@ -48,6 +48,11 @@ def draws(hidden: Floats, weight: Floats) -> list[gumbel.SampleOutput]:
     ]
 
 
+def kept_ids(logits: Floats) -> tuple[Ints, Optional[Floats]]:
+    sets: gumbel.KeptSets = gumbel.sample_logits(logits, top_k=5, kept_ids=5).kept_sets()
+    return sets.ids, sets.logprobs
+
+
 def rows(logits: Floats) -> tuple[Floats, Floats, Floats, Ints]:
     values, ids = gumbel.top_k(logits, 3)
     return gumbel.process_logits(logits, min_p=0.1), gumbel.softmax(logits), values, ids

@@ -140,7 +140,6 @@ def configuration(model=(), parallel=(), drafts=None, **more):
         },
         {"model": {"runner_type": "pooling"}},
         {"model": {"enable_trace_replay": True}},
-        {"model": {"return_sampling_mask": True}},
         {"drafts": {"rejection_sample_method": "synthetic"}},
         {"drafts": {"rejection_sample_method": "fly"}},
         {"drafts": {"enable_adaptive_verification": True}},
@@ -174,6 +173,16 @@ def test_seeds_of_ranks_are_not_those_of_torchs_generator():
     seeds = [drawn(one), drawn(one)]
     assert seeds == [drawn(other), drawn(other)] and seeds[0] != seeds[1]
     assert drawn(runner(2, 6)) != drawn(runner(2, 5))
+
+
+def test_sampling_masks_of_a_known_form_are_served(monkeypatch):
+    output = pytest.importorskip("vllm.v1.worker.gpu.sample.output")
+    if not hasattr(output, "SamplingMaskTensors"):
+        pytest.skip("this vLLM has no sampling masks")
+    config = configuration(model={"return_sampling_mask": True})
+    assert support.refusal(config) is None
+    monkeypatch.setattr(output.SamplingMaskTensors, "_fields", ("token_ids", "counts"))
+    assert "sampling masks" in support.refusal(config)
 
 
 def test_a_device_without_draws_is_left_to_vllm():

@@ -47,6 +47,12 @@ def shown(logprobs):
     ]
 
 
+def kept_ids(text):
+    """vLLM's sampling mask of each token as lists of ids, or None."""
+    found = getattr(text, "sampling_mask", None)
+    return None if found is None else [list(map(int, ids)) for ids in found.token_ids]
+
+
 def main():
     job = json.load(sys.stdin)
     os.environ.update(
@@ -111,6 +117,7 @@ def main():
                                 "text": text.text,
                                 "logprobs": shown(text.logprobs),
                                 "ended": [text.finish_reason, text.stop_reason],
+                                "kept": kept_ids(text),
                             }
                             for text in request.outputs
                         ],

@@ -61,6 +61,10 @@ class Job:
         """The token ids of each request of a round."""
         return [request["texts"][0]["ids"] for request in self.rounds[at]["requests"]]
 
+    def kept(self, at):
+        """The ids that truncation kept for each token of each request of a round."""
+        return [request["texts"][0]["kept"] for request in self.rounds[at]["requests"]]
+
     def counts(self, at):
         """How the steps of a round were drawn."""
         before = self.rounds[at - 1]["counts"] if at else {}
