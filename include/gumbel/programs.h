@@ -43,6 +43,7 @@
  *   XTC          below                                                       0      llama.cpp
  *   SMOOTHING    m - f k d^2 + f s d^3, where d = v - m, f is the factor,    0      koboldcpp
  *                k = (3 - curve) / 2, s = (curve - 1) / 2
+ *   ADAPTIVE_P   5 - 10 d^2 / (1 + d), where d = |p - adaptive_target| / 0.3 -1     llama.cpp
  *
  * XTC (exclude top choices). Let x be the smallest v with p >= xtc_threshold. If two or more tokens
  * have such p, those with v > x are removed with probability P = xtc_probability, all or none. The
@@ -51,10 +52,20 @@
  * that they have on average over the coin, and log-probabilities are of this distribution. Only
  * TEMPERATURE may follow XTC. A row in which a token of xtc_keep would be removed skips the rule.
  *
+<<<<<<< HEAD
  * Ties. Tokens with equal v are kept or removed together. With GUMBEL_TIES_EXACT, TOP_K and TOP_P
  * keep the lowest ids of the tokens at their cutoff, and of the tokens with v = x, XTC keeps only
  * the highest id. A token of the largest v always remains, except under TYPICAL_P and XTC. Tokens
  * with y = -inf are in no sum and no count.
+=======
+ * ADAPTIVE_P prefers tokens whose probability is near a target that gumbel_update_rules() adapts
+ * from draw to draw. No rule follows it, and a program that has XTC cannot have it. After it, all
+ * tokens of little probability have about equal z, so MIN_P or TOP_K should come before it.
+ *
+ * Ties. Tokens with equal v stay or go together; with GUMBEL_TIES_EXACT lower ids stay first at the
+ * ends of TOP_K and TOP_P, and the one of highest id stays at XTC's x. The largest v always stays,
+ * except under TYPICAL_P and XTC. Tokens with y = -inf are in no sum and no count.
+>>>>>>> 48060be9 (programs: add ADAPTIVE_P, llama.cpp's adaptive-p)
  *
  * Outputs. A removed token has z = -inf: it is in no list of top tokens, and has no rank.
  *
@@ -97,6 +108,7 @@ typedef enum gumbel_program_rule {
     GUMBEL_PROGRAM_SURPRISE = 11,
     GUMBEL_PROGRAM_XTC = 12,
     GUMBEL_PROGRAM_SMOOTHING = 13,
+    GUMBEL_PROGRAM_ADAPTIVE_P = 14,
 } gumbel_program_rule;
 
 /* The programs of a call, and the row parameters of the rules that gumbel_truncation lacks. A rule
@@ -132,6 +144,7 @@ typedef struct gumbel_programs {
     gumbel_token_lists xtc_keep;         /* without values */
     gumbel_row_f32 smoothing_factor;     /* finite, >= 0; the default is 0, off */
     gumbel_row_f32 smoothing_curve;      /* in [1, 3]; the default is 1 */
+    gumbel_row_f32 adaptive_target;      /* in [-1, 1]; off below 0; the default is -1 */
 } gumbel_programs;
 
 /* Row parameters that change from step to step. On CUDA all pointers are device pointers. The

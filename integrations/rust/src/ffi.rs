@@ -178,7 +178,7 @@ c_structs! {
         late_bias: gumbel_token_lists,
         list_status: *const i32,
     }
-    gumbel_programs, 280 {
+    gumbel_programs, 296 {
         struct_size: usize,
         rules: *const u8,
         count: i32,
@@ -198,6 +198,7 @@ c_structs! {
         xtc_keep: gumbel_token_lists,
         smoothing_factor: gumbel_row_f32,
         smoothing_curve: gumbel_row_f32,
+        adaptive_target: gumbel_row_f32,
     }
     gumbel_truncation, 72 {
         struct_size: usize,

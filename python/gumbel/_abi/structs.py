@@ -43,6 +43,7 @@ PROGRAM_RULES = {
     "surprise": 11,
     "xtc": 12,
     "smoothing": 13,
+    "adaptive_p": 14,
 }
 PROCESSED, RAW = 0, 1
 RULE_COUPLED, RULE_REJECTION, RULE_BLOCK = 0, 1, 2
@@ -215,6 +216,7 @@ class Programs(Sized):
         ("xtc_keep", TokenLists),
         ("smoothing_factor", Rows),
         ("smoothing_curve", Rows),
+        ("adaptive_target", Rows),
     ]
 
 
