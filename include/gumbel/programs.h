@@ -154,6 +154,18 @@ typedef struct gumbel_programs {
  *             at 2 * surprise_target. Draw with the same array as gumbel_programs.surprise
  *  top_p      top_p_first if the token is top_p_reset, else the larger one of top_p * top_p_decay
  *             and top_p_min. Draw with the same array as gumbel_truncation.top_p
+ *  adaptive_target
+ *             the next target of ADAPTIVE_P: 2 * adaptive_goal - adaptive_sum / adaptive_weight,
+ *             clamped to [0, 1], after adaptive_sum becomes p + adaptive_decay * adaptive_sum and
+ *             adaptive_weight becomes 1 + adaptive_decay * adaptive_weight; -1 if adaptive_goal is
+ *             below 0. p is the token's probability before ADAPTIVE_P, from `logprobs`, of which
+ *             NaN and numbers above 0 count as 0. The draw's own log-probabilities are of the
+ *             distribution after it, so score the drawn tokens first: gumbel_sample_logits() with
+ *             them as gumbel_sampling.given, and the programs of the draw without
+ *             `adaptive_target`, which turns the rule off. Its log-probabilities are the `logprobs`
+ *             here. Start at adaptive_target = adaptive_goal, adaptive_sum = adaptive_goal / (1 -
+ *             adaptive_decay), adaptive_weight = 1 / (1 - adaptive_decay). Draw with the same array
+ *             as gumbel_programs.adaptive_target
  * since 0.3; unstable until 1.0 */
 typedef struct gumbel_rule_updates {
     size_t struct_size;
@@ -162,7 +174,7 @@ typedef struct gumbel_rule_updates {
                                * below 0 keeps its values */
     int64_t token_stride;     /* elements between rows; 0 means 1 */
     const float *logprobs;    /* [B] at token_stride: their GUMBEL_PROCESSED log-probabilities; read
-                               * with `surprise` only */
+                               * with `surprise` or `adaptive_target`, which exclude each other */
     gumbel_slots slots;       /* as in gumbel_sampling; no two rows may have the same slot */
     const int32_t *live_rows; /* as in gumbel_sampling; other rows keep their values */
     float *surprise;          /* [B or slots], or NULL */
@@ -175,6 +187,14 @@ typedef struct gumbel_rule_updates {
     gumbel_row_f32 top_p_decay; /* in (0, 1]; the default is 1 */
     gumbel_row_f32 top_p_min;   /* in (0, 1]; the default is 2^-149 */
     gumbel_row_i32 top_p_reset; /* a token; the default is -1, none */
+    float *adaptive_target;     /* [B or slots], or NULL; written only */
+    int64_t adaptive_target_stride;
+    float *adaptive_sum; /* [B or slots]; required with `adaptive_target` */
+    int64_t adaptive_sum_stride;
+    float *adaptive_weight; /* [B or slots]; required with `adaptive_target` */
+    int64_t adaptive_weight_stride;
+    gumbel_row_f32 adaptive_goal;  /* in [-1, 1]; required with `adaptive_target` */
+    gumbel_row_f32 adaptive_decay; /* in [0, 0.99]; the default is 0.9 */
 } gumbel_rule_updates;
 
 /* gumbel_update_rules(): update row parameters after a draw, by one kernel on CUDA.

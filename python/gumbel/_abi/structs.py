@@ -239,6 +239,14 @@ class RuleUpdates(Sized):
         ("top_p_decay", Rows),
         ("top_p_min", Rows),
         ("top_p_reset", Rows),
+        ("adaptive_target", c_void_p),
+        ("adaptive_target_stride", c_int64),
+        ("adaptive_sum", c_void_p),
+        ("adaptive_sum_stride", c_int64),
+        ("adaptive_weight", c_void_p),
+        ("adaptive_weight_stride", c_int64),
+        ("adaptive_goal", Rows),
+        ("adaptive_decay", Rows),
     ]
 
 
