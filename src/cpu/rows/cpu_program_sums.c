@@ -193,12 +193,8 @@ static void adapt_block(const cpu_program_row *row, void *how, int64_t block, co
                         float *to)
 {
     const adaptation *by = how;
-    (void)row;
     (void)block;
-    for (int i = 0; i < GUMBEL_BLOCK; i++)
-        to[i] = v[i] > -INFINITY
-                    ? gumbel_adapt_value(v[i], by->largest, by->inverse_mass, by->target)
-                    : v[i];
+    row->kernels->adapt_values(v, by->largest, by->inverse_mass, by->target, to);
 }
 
 void cpu_adapt_program_row(cpu_program_row *row, float target)
