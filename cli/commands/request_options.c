@@ -36,7 +36,7 @@ const struct argument request_arguments[] = {
      .choices = "vllm hf llama.cpp exllamav3 text-generation-webui sglang mlx"},
     {"samplers", 0, "RULE;..",
      "Order of rules in llama.cpp's words, of temperature, min_p, top_k, top_p, typ_p, "
-     "top_n_sigma, epsilon, eta, top_a, p_less, surprise, xtc and smoothing",
+     "top_n_sigma, epsilon, eta, top_a, p_less, surprise, xtc, smoothing and adaptive_p",
      ARGUMENT_OTHER, AT(samplers), .read = read_samplers},
     {"ties", 0, "NAME",
      "At the limit keep all tokens of equal probability, or exact: lower ids first", ARGUMENT_OTHER,
@@ -78,6 +78,10 @@ const struct argument request_arguments[] = {
      ARGUMENT_TEXT, AT(smoothing_factor)},
     {"smoothing-curve", 0, "X", "Share of the cube in smoothing, in [1, 3] (default 1)",
      ARGUMENT_TEXT, AT(smoothing_curve)},
+    {"adaptive-target", 0, "X",
+     "adaptive_p: prefer tokens whose probability is near X, in [0, 1], the same at every step; "
+     "below 0 is off",
+     ARGUMENT_TEXT, AT(adaptive_target)},
     {"min-keep", 0, "X", "No rule but top_k keeps fewer tokens (default 1)", ARGUMENT_TEXT,
      AT(min_keep)},
     {.help = "Tokens that may be drawn:"},
@@ -132,6 +136,7 @@ static const struct rule_option {
     {"--xtc-threshold", RULE(xtc_threshold), FLT_TRUE_MIN, 1, GUMBEL_PROGRAM_XTC, false},
     {"--smoothing-factor", RULE(smoothing_factor), 0, FLT_MAX, GUMBEL_PROGRAM_SMOOTHING, true},
     {"--smoothing-curve", RULE(smoothing_curve), 1, 3, GUMBEL_PROGRAM_SMOOTHING, false},
+    {"--adaptive-target", RULE(adaptive_target), -1, 1, GUMBEL_PROGRAM_ADAPTIVE_P, true},
     {"--dynatemp-range", RULE(temperature_range), 0, FLT_MAX, GUMBEL_PROGRAM_TEMPERATURE, false},
     {"--dynatemp-exp", RULE(temperature_exponent), 0, FLT_MAX, GUMBEL_PROGRAM_TEMPERATURE, false},
 #undef RULE

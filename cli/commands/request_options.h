@@ -16,6 +16,7 @@ struct request_options {
     const char *top_k, *top_p, *min_p;
     const char *typical_p, *top_n_sigma, *epsilon, *eta, *top_a, *surprise;
     const char *xtc_probability, *xtc_threshold, *smoothing_factor, *smoothing_curve;
+    const char *adaptive_target;
     const char *temperature_range, *temperature_exponent, *min_keep;
     const char *repetition, *frequency, *presence;
     const char *logit_bias, *allowed, *banned, *mask;

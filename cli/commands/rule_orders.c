@@ -18,6 +18,7 @@
 #define SURPRISE    GUMBEL_PROGRAM_SURPRISE
 #define XTC         GUMBEL_PROGRAM_XTC
 #define SMOOTHING   GUMBEL_PROGRAM_SMOOTHING
+#define ADAPTIVE_P  GUMBEL_PROGRAM_ADAPTIVE_P
 
 #define VLLM                                                                                       \
     {                                                                                              \
@@ -111,6 +112,8 @@ static const struct {
     {"surprise", SURPRISE},
     {"xtc", XTC},
     {"smoothing", SMOOTHING},
+    {"adaptive_p", ADAPTIVE_P},
+    {"adaptive-p", ADAPTIVE_P},
 };
 
 const char *get_rule_name(gumbel_program_rule rule)
@@ -132,7 +135,7 @@ static gumbel_program_rule find_rule(const char *field, const char *text, size_t
     }
     fail(field,
          "'%.*s' is none of temperature, min_p, top_k, top_p, typ_p, top_n_sigma, epsilon, eta, "
-         "top_a, p_less, surprise, xtc, smoothing",
+         "top_a, p_less, surprise, xtc, smoothing, adaptive_p",
          (int)length, text);
 }
 
@@ -142,6 +145,12 @@ static void append_rule(const char *field, struct rule_order *order, int count,
 {
     if (rule_order_has(order, rule)) {
         fail(field, "lists %s twice", get_rule_name(rule));
+    }
+    if (rule_order_has(order, ADAPTIVE_P)) {
+        fail(field, "lists %s after adaptive_p, which must be last", get_rule_name(rule));
+    }
+    if (rule_order_has(order, XTC) && rule == ADAPTIVE_P) {
+        fail(field, "lists both xtc and adaptive_p; use one of them");
     }
     if (rule_order_has(order, XTC) && rule != TEMPERATURE) {
         fail(field, "lists %s after xtc; only temperature may follow", get_rule_name(rule));

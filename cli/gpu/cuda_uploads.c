@@ -85,6 +85,7 @@ static void copy_programs(struct cuda_uploads *copies, const gumbel_programs *fr
     into->xtc_keep = cuda_uploads_lists(&from->xtc_keep, batch);
     into->smoothing_factor.data = COPY_ROWS(from->smoothing_factor);
     into->smoothing_curve.data = COPY_ROWS(from->smoothing_curve);
+    into->adaptive_target.data = COPY_ROWS(from->adaptive_target);
 }
 
 static void free_programs(const gumbel_programs *programs)
@@ -104,6 +105,7 @@ static void free_programs(const gumbel_programs *programs)
         programs->xtc_threshold.data,
         programs->smoothing_factor.data,
         programs->smoothing_curve.data,
+        programs->adaptive_target.data,
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

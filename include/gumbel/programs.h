@@ -43,6 +43,7 @@
  *   XTC          below                                                       0      llama.cpp
  *   SMOOTHING    m - f k d^2 + f s d^3, where d = v - m, f is the factor,    0      koboldcpp
  *                k = (3 - curve) / 2, s = (curve - 1) / 2
+ *   ADAPTIVE_P   5 - 10 d^2 / (1 + d), where d = |p - adaptive_target| / 0.3 -1     llama.cpp
  *
  * XTC (exclude top choices). Let x be the smallest v with p >= xtc_threshold. If two or more tokens
  * have such p, those with v > x are removed with probability P = xtc_probability, all or none. The
@@ -51,10 +52,20 @@
  * that they have on average over the coin, and log-probabilities are of this distribution. Only
  * TEMPERATURE may follow XTC. A row in which a token of xtc_keep would be removed skips the rule.
  *
+<<<<<<< HEAD
  * Ties. Tokens with equal v are kept or removed together. With GUMBEL_TIES_EXACT, TOP_K and TOP_P
  * keep the lowest ids of the tokens at their cutoff, and of the tokens with v = x, XTC keeps only
  * the highest id. A token of the largest v always remains, except under TYPICAL_P and XTC. Tokens
  * with y = -inf are in no sum and no count.
+=======
+ * ADAPTIVE_P prefers tokens whose probability is near a target that gumbel_update_rules() adapts
+ * from draw to draw. No rule follows it, and a program that has XTC cannot have it. After it, all
+ * tokens of little probability have about equal z, so MIN_P or TOP_K should come before it.
+ *
+ * Ties. Tokens with equal v stay or go together; with GUMBEL_TIES_EXACT lower ids stay first at the
+ * ends of TOP_K and TOP_P, and the one of highest id stays at XTC's x. The largest v always stays,
+ * except under TYPICAL_P and XTC. Tokens with y = -inf are in no sum and no count.
+>>>>>>> 48060be9 (programs: add ADAPTIVE_P, llama.cpp's adaptive-p)
  *
  * Outputs. A removed token has z = -inf: it is in no list of top tokens, and has no rank.
  *
@@ -97,6 +108,7 @@ typedef enum gumbel_program_rule {
     GUMBEL_PROGRAM_SURPRISE = 11,
     GUMBEL_PROGRAM_XTC = 12,
     GUMBEL_PROGRAM_SMOOTHING = 13,
+    GUMBEL_PROGRAM_ADAPTIVE_P = 14,
 } gumbel_program_rule;
 
 /* The programs of a call, and the row parameters of the rules that gumbel_truncation lacks. A rule
@@ -132,6 +144,7 @@ typedef struct gumbel_programs {
     gumbel_token_lists xtc_keep;         /* without values */
     gumbel_row_f32 smoothing_factor;     /* finite, >= 0; the default is 0, off */
     gumbel_row_f32 smoothing_curve;      /* in [1, 3]; the default is 1 */
+    gumbel_row_f32 adaptive_target;      /* in [-1, 1]; off below 0; the default is -1 */
 } gumbel_programs;
 
 /* Row parameters that change from step to step. On CUDA all pointers are device pointers. The
@@ -141,6 +154,18 @@ typedef struct gumbel_programs {
  *             at 2 * surprise_target. Draw with the same array as gumbel_programs.surprise
  *  top_p      top_p_first if the token is top_p_reset, else the larger one of top_p * top_p_decay
  *             and top_p_min. Draw with the same array as gumbel_truncation.top_p
+ *  adaptive_target
+ *             the next target of ADAPTIVE_P: 2 * adaptive_goal - adaptive_sum / adaptive_weight,
+ *             clamped to [0, 1], after adaptive_sum becomes p + adaptive_decay * adaptive_sum and
+ *             adaptive_weight becomes 1 + adaptive_decay * adaptive_weight; -1 if adaptive_goal is
+ *             below 0. p is the token's probability before ADAPTIVE_P, from `logprobs`, of which
+ *             NaN and numbers above 0 count as 0. The draw's own log-probabilities are of the
+ *             distribution after it, so score the drawn tokens first: gumbel_sample_logits() with
+ *             them as gumbel_sampling.given, and the programs of the draw without
+ *             `adaptive_target`, which turns the rule off. Its log-probabilities are the `logprobs`
+ *             here. Start at adaptive_target = adaptive_goal, adaptive_sum = adaptive_goal / (1 -
+ *             adaptive_decay), adaptive_weight = 1 / (1 - adaptive_decay). Draw with the same array
+ *             as gumbel_programs.adaptive_target
  * since 0.3; unstable until 1.0 */
 typedef struct gumbel_rule_updates {
     size_t struct_size;
@@ -149,7 +174,7 @@ typedef struct gumbel_rule_updates {
                                * below 0 keeps its values */
     int64_t token_stride;     /* elements between rows; 0 means 1 */
     const float *logprobs;    /* [B] at token_stride: their GUMBEL_PROCESSED log-probabilities; read
-                               * with `surprise` only */
+                               * with `surprise` or `adaptive_target`, which exclude each other */
     gumbel_slots slots;       /* as in gumbel_sampling; no two rows may have the same slot */
     const int32_t *live_rows; /* as in gumbel_sampling; other rows keep their values */
     float *surprise;          /* [B or slots], or NULL */
@@ -162,6 +187,14 @@ typedef struct gumbel_rule_updates {
     gumbel_row_f32 top_p_decay; /* in (0, 1]; the default is 1 */
     gumbel_row_f32 top_p_min;   /* in (0, 1]; the default is 2^-149 */
     gumbel_row_i32 top_p_reset; /* a token; the default is -1, none */
+    float *adaptive_target;     /* [B or slots], or NULL; written only */
+    int64_t adaptive_target_stride;
+    float *adaptive_sum; /* [B or slots]; required with `adaptive_target` */
+    int64_t adaptive_sum_stride;
+    float *adaptive_weight; /* [B or slots]; required with `adaptive_target` */
+    int64_t adaptive_weight_stride;
+    gumbel_row_f32 adaptive_goal;  /* in [-1, 1]; required with `adaptive_target` */
+    gumbel_row_f32 adaptive_decay; /* in [0, 0.99]; the default is 0.9 */
 } gumbel_rule_updates;
 
 /* gumbel_update_rules(): update row parameters after a draw, by one kernel on CUDA.

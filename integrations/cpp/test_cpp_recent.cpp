@@ -4,6 +4,7 @@
  */
 #include "check.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 using gumbel::row_status;
@@ -173,6 +174,30 @@ template <class Result> static bool names(const Result &done, const char *field)
            std::strcmp(done.error().field(), field) == 0;
 }
 
+static void check_adaptive_updates(gumbel::values::device &device)
+{
+    const std::vector<std::int32_t> tokens = {7, -1, 8, 7};
+    const std::vector<float> logprobs = {std::log(0.5f), 0, std::log(0.5f), std::log(0.5f)};
+    std::vector<float> target(5, 2), sum(5, 1), weight(5, 2);
+    gumbel::rule_updates u;
+    u.batch = B;
+    u.tokens = tokens;
+    u.logprobs = logprobs;
+    u.slots = where;
+    u.adaptive_target = target;
+    u.adaptive_sum = sum;
+    u.adaptive_weight = weight;
+    u.adaptive_goal = 0.75;
+    u.adaptive_decay = 0.5;
+    CHECK(device.update_rules(u));
+    for (const float found : target) /* of the slots of three rows */
+        CHECK(found == 2 || std::fabs(found - 1) < 1e-6f);
+    CHECK(std::count(target.begin(), target.end(), 2.0f) == 2);
+    CHECK(std::count(sum.begin(), sum.end(), 1.0f) == 5 && weight == std::vector<float>(5, 2));
+    u.adaptive_sum = {sum.data(), 3};
+    CHECK(names(device.update_rules(u), "updates.adaptive_sum"));
+}
+
 static void check_refusals(gumbel::values::device &device)
 {
     rings r;
@@ -222,6 +247,7 @@ int main()
     check_rings(device);
     check_lists(problem, device);
     check_updates(device);
+    check_adaptive_updates(device);
     check_refusals(device);
     return report("test_cpp_recent");
 }

@@ -21,7 +21,8 @@ best_ids, best_scores, in this order. verify() and verify_logits() return tokens
 path, last_row, position, finished, status, and logprobs if requested.
 
 `order` is a string; `orders` is a list of them, and `program` the index of each row's. verify() and
-verify_logits() lack xtc_keep and the parameters of smoothing and of a range of temperatures.
+verify_logits() lack xtc_keep, adaptive_target and the parameters of smoothing and of a range of
+temperatures.
 
 Lists of tokens are passed as two or three tensors: offsets int64 [B + 1], ids int32, and values
 float32 for biases. A history is three tensors: prompt and output int32 [slots, ceil(V / 32)],
@@ -73,7 +74,7 @@ _ROWS = """Tensor? temperature=None, Tensor? top_k=None, Tensor? top_p=None, Ten
 # Not of verify() and verify_logits(): PyTorch supports 64 arguments.
 _MORE_RULES = """Tensor? xtc_keep_offsets=None, Tensor? xtc_keep_ids=None,
     Tensor? smoothing_factor=None, Tensor? smoothing_curve=None, Tensor? temperature_range=None,
-    Tensor? temperature_exponent=None"""
+    Tensor? temperature_exponent=None, Tensor? adaptive_target=None"""
 _OUTPUTS = """str? logprobs="processed", int top_logprobs=0, bool ranks=False, bool kept=False,
     int num_best=0"""
 _DRAFT = """Tensor tokens, *, Tensor? offsets=None, SymInt? max_nodes=None, Tensor? nodes=None,

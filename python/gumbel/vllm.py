@@ -17,11 +17,11 @@ counts() and the log report how many steps were drawn in each way.
 **More rules.** `SamplingParams(extra_args={"gumbel": {"order": "temperature,min_p,typical_p",
 "typical_p": 0.9}})` draws by an order of rules of gumbel.sample(): `order` and typical_p,
 top_n_sigma, epsilon, eta, top_a, p_less, surprise, xtc_probability, xtc_threshold,
-smoothing_factor, smoothing_curve, temperature_range, temperature_exponent and min_keep, each with
-one number; temperature, top_k, top_p and min_p are those of SamplingParams. Through a server, the
-dictionary is a string of JSON in `vllm_xargs`. Each request has its own rules. A faulty rule, an
-unknown key, and an engine without rules (tensor parallelism, drafts, GPUs before compute capability
-9.0, unknown versions) are a ValueError when the request arrives. With
+smoothing_factor, smoothing_curve, adaptive_target, temperature_range, temperature_exponent and
+min_keep, each with one number; temperature, top_k, top_p and min_p are those of SamplingParams.
+Through a server, the dictionary is a string of JSON in `vllm_xargs`. Each request has its own
+rules. A faulty rule, an unknown key, and an engine without rules (tensor parallelism, drafts, GPUs
+before compute capability 9.0, unknown versions) are a ValueError when the request arrives. With
 `logprobs_mode="processed_logprobs"`, steps that vLLM processes report log-probabilities before
 these rules.
 

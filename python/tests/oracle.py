@@ -187,7 +187,7 @@ def exclude_top_choices(v, start, probability, keep_tokens, floor):
 def run_program(y, temperature, rules, **given):
     """The values of one row, -inf where a rule removed a token; y is edit()'s, ties all stay."""
     off = {"min_keep": 1, "xtc_threshold": 0.1, "smoothing_curve": 1, "temperature_exponent": 1}
-    off.update(typical_p=1, top_p=1, surprise=np.inf, xtc_keep=(), p_less=True)
+    off.update(adaptive_target=-1, typical_p=1, top_p=1, surprise=np.inf, xtc_keep=(), p_less=True)
     g = {name: given.get(name, off.get(name, 0)) for name in (*off, *given)}
     v, floor, start = np.array(y, dtype=float), g["min_keep"], None
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -230,6 +230,9 @@ def run_program(y, temperature, rules, **given):
                 d, curve = v - v.max(), g["smoothing_curve"]
                 bend = (curve - 1) / 2 * d**3 - (3 - curve) / 2 * d**2
                 v = np.where(v > -np.inf, v.max() + g["smoothing_factor"] * bend, v)
+            elif rule == "adaptive_p" and g["adaptive_target"] >= 0:
+                d = abs(p - g["adaptive_target"]) / 0.3
+                v = np.where(v > -np.inf, 5 - 10 * d * d / (1 + d), v)
             elif rule == "xtc" and g.get("xtc_probability"):
                 likely = v[p >= g["xtc_threshold"]]
                 start = likely.min() if len(likely) > 1 else None

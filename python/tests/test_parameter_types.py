@@ -275,6 +275,11 @@ def update(tokens, slots):
     gumbel.History(B, V).update(tokens, slots=slots)
 
 
+def adapt(adaptive_target):
+    """`order` above has xtc, which excludes adaptive_p."""
+    gumbel.sample_logits(LOGITS, order="adaptive_p", adaptive_target=adaptive_target)
+
+
 FUNCTIONS = {
     gumbel.sample: {"hidden": HIDDEN, "weight": WEIGHT, "bias": BIAS, **DRAWS},
     gumbel.sample_logits: {"logits": LOGITS, **DRAWS},
@@ -293,6 +298,7 @@ FUNCTIONS = {
     history_of: {"num_slots": B, "vocab_size": V, "count_bits": 16},
     start: {"prompts": [1], "outputs": [1], "slots": [1, 0]},
     update: {"tokens": [1, 2], "slots": [1, 0]},
+    adapt: {"adaptive_target": 0.5},
     gumbel.process_logits: {"logits": LOGITS, **DRAWS},
     gumbel.softmax: {"logits": LOGITS, **DRAWS},
     gumbel.top_k: {"logits": LOGITS, "k": 3},

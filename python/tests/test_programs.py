@@ -29,8 +29,10 @@ VALUES = {
     "surprise": 7.0,
     "xtc": {"xtc_probability": 0.6, "xtc_threshold": 0.08},
     "smoothing": {"smoothing_factor": 0.1, "smoothing_curve": 1.5},
+    "adaptive_p": {"adaptive_target": 0.3},
     "temperature": {"temperature": 0.8},
 }
+LAST = ("xtc", "adaptive_p", "temperature")
 HF = "temperature,top_k,top_p,min_p,typical_p,epsilon,eta"
 LLAMA = "top_n_sigma,top_k,typical_p,top_p,min_p,xtc,temperature"
 WEBUI = (
@@ -69,7 +71,8 @@ def check_rows(order, rules, request):
 
 @pytest.mark.parametrize("rule", [rule for rule in VALUES if rule != "temperature"])
 def test_each_rule_matches_the_oracle(rule):
-    for rules in ([rule, "temperature"], ["temperature", rule]):
+    places = ([rule, "temperature"], ["temperature", rule])
+    for rules in places[1:] if rule == "adaptive_p" else places:
         request = parameters_of(rules)
         found = check_rows(",".join(rules), rules, request)
         changed = np.isneginf(found).any() or not np.allclose(found, LOGITS / np.float32(0.8))
@@ -82,10 +85,13 @@ def test_each_rule_matches_the_oracle(rule):
 @pytest.mark.parametrize("seed", range(40))
 def test_random_orders_match_the_oracle(seed):
     draw = np.random.default_rng(seed)
-    rules = list(draw.permutation([rule for rule in VALUES if rule not in ("xtc", "temperature")]))
+    rules = list(draw.permutation([rule for rule in VALUES if rule not in LAST]))
     rules = rules[: draw.integers(1, 6)] + ["xtc"] * int(draw.integers(2))
     rules.insert(int(draw.integers(len(rules) + 1)) if "xtc" not in rules else -1, "temperature")
     request = parameters_of(rules)
+    if "xtc" not in rules and draw.integers(2):
+        rules.append("adaptive_p")
+        request["adaptive_target"] = draw.random()
     if draw.integers(2):
         request["min_keep"] = int(draw.integers(1, 9))
     check_rows(",".join(rules), rules, request)
@@ -232,6 +238,7 @@ ARRAYS = {
     "xtc_threshold": ("xtc", np.float32, [0.05, 0.5, 0.1, 0.05], [0.5, 0.05, 0.05, 0.1]),
     "smoothing_factor": ("smoothing", np.float32, [0, 0.1, 1, 2], [1, 0, 0.5, 0.2]),
     "smoothing_curve": ("smoothing", np.float32, [1, 2, 3, 1], [2, 1, 1, 3]),
+    "adaptive_target": ("adaptive_p", np.float32, [0.3, -1, 1, 0], [0.9, 0.2, 0.1, -1]),
     "temperature_range": ("vllm", np.float32, [0.1, 0.9, 0, 1], [0.5, 0, 1, 0.2]),
     "temperature_exponent": ("vllm", np.float32, [1, 2, 0, 0.5], [2, 1, 1, 1]),
     "min_keep": ("hf", np.int32, [1, 5, 100, 2], [100, 1, 2, 50]),
@@ -322,6 +329,19 @@ def test_rules_that_are_off_are_in_no_program():
         ({"order": ["top_k"] * 17}, "order: lists 17 rules"),
         ({"order": "joint,top_k"}, "order: 'joint' is not combined"),
         ({"order": "xtc,top_k"}, "order: lists 'top_k' after 'xtc'"),
+        ({"order": "adaptive_p,temperature"}, "order: lists 'temperature' after 'adaptive_p', whi"),
+        ({"order": "xtc,adaptive_p"}, "order: lists both 'xtc' and 'adaptive_p'; use one of them"),
+        ({"order": "adaptive_p", "adaptive_target": 1.5}, "adaptive_target: is 1.5"),
+        (
+            {"order": "llama.cpp", "adaptive_target": 0.5},
+            "adaptive_target: the order 'llama.cpp' does not list 'adaptive_p'; name the place of "
+            "the rule, as in order='top_n_sigma,top_k,typical_p,top_p,min_p,temperature,adaptive_p",
+        ),
+        (
+            {"order": "top_k,adaptive_p", "min_p": 0.1},
+            "min_p: the order 'top_k,adaptive_p' does not list 'min_p'; name the place of the "
+            "rule, as in order='temperature,top_k,min_p,adaptive_p'",
+        ),
         ({"order": ["hf", "mlx"], "program": 0}, r"order\[1\]: 'mlx' is a joint order"),
         ({"order": ["hf", "top_k,,"], "program": 0}, r"order\[1\]: '' is none of the rules"),
         ({"order": ["hf"] * 17, "program": 0}, "order: has 17 orders, expected 1 to 16"),

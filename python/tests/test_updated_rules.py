@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mirostat 2 and a decaying top_p, step by step, against slow references."""
+"""Mirostat 2, a decaying top_p and adaptive_p, step by step, against slow references."""
 
 import gumbel
 import numpy as np
@@ -49,6 +49,59 @@ def test_mirostat_follows_its_definition(kind):
         mu = np.maximum(0, mu - np.array(rates) * (seen[step] - targets))
         np.testing.assert_allclose(np.asarray(updates.surprise), mu, rtol=0, atol=1e-4)
     np.testing.assert_allclose(seen[100:].mean(0), targets, atol=0.1)
+
+
+def find_probabilities(logits):
+    """p [V] among the tokens of at least 0.02 of the largest probability; 0: removed."""
+    p = np.exp(logits.astype(np.float64) - logits.max())
+    p[p < 0.02] = 0
+    return p / p.sum()
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_adaptive_p_follows_its_definition(kind):
+    """1,000 steps: each token's probability and the targets are those of a float64 reference."""
+    torch = pytest.importorskip("torch") if kind == "torch" else None
+    goals, decays = np.array([0.4, 0.1, -1.0]), np.array([0.9, 0.99, 0.5])
+    like = None if torch is None else torch.zeros(1)
+    updates = gumbel.RuleUpdates(B, adaptive_goal=goals, adaptive_decay=decays, like=like)
+    np.testing.assert_array_equal(np.asarray(updates.adaptive_target), goals.astype(np.float32))
+    sums, weights = goals / (1 - decays), 1 / (1 - decays)
+    seen, positions = np.zeros((STEPS, B)), np.zeros(B, np.uint64)
+    logits = (RNG.normal(size=(8, B, V)) * 2).astype(np.float32)
+    logits[:, :, :5] += 4
+    inputs = logits[0].copy() if torch is None else torch.from_numpy(logits[0].copy())
+    rules = {"order": "min_p,adaptive_p", "min_p": 0.02, "position": positions}
+    call = gumbel.prepare_sample_logits(
+        inputs, seed=5, adaptive_target=updates.adaptive_target, **rules
+    )
+    for step in range(STEPS):
+        inputs[:] = logits[step % 8] if torch is None else torch.from_numpy(logits[step % 8])
+        positions[:] = step
+        out = call()
+        scored = gumbel.score_logits(inputs, out.tokens, **rules)
+        updates.update(out.tokens, scored.logprobs)
+        for row in range(B):
+            p = find_probabilities(logits[step % 8][row])
+            seen[step, row] = p[int(out.tokens[row, 0])]
+        np.testing.assert_allclose(np.exp(np.asarray(scored.logprobs))[:, 0], seen[step], rtol=1e-5)
+        sums, weights = seen[step] + decays * sums, 1 + decays * weights
+        targets = np.where(goals < 0, -1, np.clip(2 * goals - sums / weights, 0, 1))
+        np.testing.assert_allclose(np.asarray(updates.adaptive_target), targets, atol=1e-5)
+    assert seen.mean(0)[0] > seen.mean(0)[1] + 0.1
+    updates.start()
+    np.testing.assert_array_equal(np.asarray(updates.adaptive_target), goals.astype(np.float32))
+
+
+def test_adaptive_p_of_slots():
+    updates = gumbel.RuleUpdates(4, adaptive_goal=[0.5, 0.25, 0.5, 1.0], adaptive_decay=0.5)
+    updates.update([5, 6], np.log(np.array([0.5, 1.0], np.float32)), slots=[3, 1])
+    # The sums (2, 0.5) become (0.5 + 0.5 * 2, 1 + 0.5 * 0.5), the weights 2 become 2.
+    targets = [0.5, 2 * 0.25 - 1.25 / 2, 0.5, 2 * 1.0 - 1.5 / 2]
+    np.testing.assert_allclose(updates.adaptive_target, np.clip(targets, 0, 1), atol=1e-6)
+    updates.start([1])
+    assert updates.adaptive_target[1] == 0.25
+    assert updates.surprise is None and updates.top_p is None
 
 
 def test_top_p_decays_and_resets():
@@ -123,6 +176,27 @@ REFUSED = [
     (lambda: gumbel.RuleUpdates(2, top_p_decay=1, top_p_min=0.0), ValueError, "top_p_min: 0.0"),
     (lambda: gumbel.RuleUpdates(2, top_p_decay=1, top_p_reset=-2), ValueError, "top_p_reset: -2"),
     (lambda: gumbel.RuleUpdates(2, surprise_target=1, top_p_min=0.5), ValueError, "top_p_min: req"),
+    (lambda: gumbel.RuleUpdates(2, adaptive_goal=1.5), ValueError, r"adaptive_goal: 1.5 is not in"),
+    (
+        lambda: gumbel.RuleUpdates(2, adaptive_goal=0.5, adaptive_decay=0.995),
+        ValueError,
+        r"adaptive_decay: 0.995\d* is not in \[0, 0.99\]",
+    ),
+    (
+        lambda: gumbel.RuleUpdates(2, top_p_decay=1, adaptive_decay=0.5),
+        ValueError,
+        "adaptive_decay: requires",
+    ),
+    (
+        lambda: gumbel.RuleUpdates(2, surprise_target=1, adaptive_goal=0.5),
+        ValueError,
+        "adaptive_goal: is not combined",
+    ),
+    (
+        lambda: gumbel.RuleUpdates(2, adaptive_goal=0.5).update([1, 2]),
+        ValueError,
+        "logprobs: required, because `adaptive_target`",
+    ),
     (lambda: both().update([1, 2]), ValueError, "logprobs: required"),
     (lambda: both().update([1, 2], [0.0, 0.0]), TypeError, "logprobs: expected"),
     (lambda: both().update([1, 2], LOGS.astype(float)), TypeError, "logprobs: expected float32"),

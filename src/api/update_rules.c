@@ -21,11 +21,44 @@ static gumbel_status read_parameters(gumbel_rule_updates *u, gumbel_error *error
     READ(u->top_p_decay.data, u->top_p_decay.stride, "top_p_decay");
     READ(u->top_p_min.data, u->top_p_min.stride, "top_p_min");
     READ(u->top_p_reset.data, u->top_p_reset.stride, "top_p_reset");
+    READ(u->adaptive_target, u->adaptive_target_stride, "adaptive_target");
+    READ(u->adaptive_sum, u->adaptive_sum_stride, "adaptive_sum");
+    READ(u->adaptive_weight, u->adaptive_weight_stride, "adaptive_weight");
+    READ(u->adaptive_goal.data, u->adaptive_goal.stride, "adaptive_goal");
+    READ(u->adaptive_decay.data, u->adaptive_decay.stride, "adaptive_decay");
 #undef READ
-    GUMBEL_REFUSE_IF(u->surprise && u->surprise_stride == 0 && u->batch > 1, error,
-                     "updates.surprise_stride", "is GUMBEL_SAME; each row changes its own value");
-    GUMBEL_REFUSE_IF(u->top_p && u->top_p_stride == 0 && u->batch > 1, error,
-                     "updates.top_p_stride", "is GUMBEL_SAME; each row changes its own value");
+    const struct {
+        const float *data;
+        int64_t stride;
+        const char *field;
+    } changed[] = {
+        {u->surprise, u->surprise_stride, "updates.surprise_stride"},
+        {u->top_p, u->top_p_stride, "updates.top_p_stride"},
+        {u->adaptive_target, u->adaptive_target_stride, "updates.adaptive_target_stride"},
+        {u->adaptive_sum, u->adaptive_sum_stride, "updates.adaptive_sum_stride"},
+        {u->adaptive_weight, u->adaptive_weight_stride, "updates.adaptive_weight_stride"},
+    };
+    for (size_t i = 0; i < sizeof changed / sizeof *changed; i++)
+        GUMBEL_REFUSE_IF(changed[i].data && changed[i].stride == 0 && u->batch > 1, error,
+                         changed[i].field, "is GUMBEL_SAME; each row changes its own value");
+    return GUMBEL_OK;
+}
+
+/* Checks which arrays of ADAPTIVE_P are set. */
+static gumbel_status check_adaptive(const gumbel_rule_updates *u, gumbel_error *error)
+{
+    if (!u->adaptive_target)
+        return GUMBEL_OK;
+    GUMBEL_REFUSE_IF(u->surprise, error, "updates.adaptive_target",
+                     "is set, and so is `surprise`; they require different log-probabilities");
+    GUMBEL_REFUSE_IF(!u->logprobs, error, "updates.logprobs",
+                     "is NULL; `adaptive_target` requires the tokens' log-probabilities");
+    GUMBEL_REFUSE_IF(!u->adaptive_sum, error, "updates.adaptive_sum",
+                     "is NULL; `adaptive_target` requires it");
+    GUMBEL_REFUSE_IF(!u->adaptive_weight, error, "updates.adaptive_weight",
+                     "is NULL; `adaptive_target` requires it");
+    GUMBEL_REFUSE_IF(!u->adaptive_goal.data, error, "updates.adaptive_goal",
+                     "is not set; `adaptive_target` requires a goal");
     return GUMBEL_OK;
 }
 
@@ -41,6 +74,7 @@ static gumbel_status read_updates(gumbel_rule_updates *u, const gumbel_rule_upda
                      "is NULL; `surprise` requires the tokens' log-probabilities");
     GUMBEL_REFUSE_IF(u->surprise && !u->surprise_target.data, error, "updates.surprise_target",
                      "is not set; `surprise` requires a target");
+    GUMBEL_FORWARD(check_adaptive(u, error));
     GUMBEL_FORWARD(gumbel_check_slots(&u->slots, "updates.slots", error));
     GUMBEL_FORWARD(
         gumbel_check_aligned(u->live_rows, sizeof *u->live_rows, "updates.live_rows", error));
@@ -69,6 +103,8 @@ static gumbel_status check_host_updates(const gumbel_rule_updates *u, const void
         {&u->top_p_first, {"updates.top_p_first", positive, 1, "in (0, 1]"}},
         {&u->top_p_decay, {"updates.top_p_decay", positive, 1, "in (0, 1]"}},
         {&u->top_p_min, {"updates.top_p_min", positive, 1, "in (0, 1]"}},
+        {&u->adaptive_goal, {"updates.adaptive_goal", -1, 1, "in [-1, 1]"}},
+        {&u->adaptive_decay, {"updates.adaptive_decay", 0, 0.99f, "in [0, 0.99]"}},
     };
     GUMBEL_FORWARD(gumbel_check_host_stream(stream, error));
     GUMBEL_REFUSE_IF(u->live_rows && (*u->live_rows < 0 || *u->live_rows > u->batch), error,

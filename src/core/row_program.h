@@ -22,6 +22,7 @@ typedef struct gumbel_row_program {
     float typical_p, top_n_sigma, epsilon, eta, top_a, surprise;
     float xtc_probability, xtc_threshold;
     float smoothing_factor, smoothing_curve;
+    float adaptive_target;
 } gumbel_row_program;
 
 /* A row parameter's value, `otherwise` if there is none or it is not in [low, high]. */
@@ -73,6 +74,7 @@ GUMBEL_INLINE gumbel_row_program gumbel_problem_program(const gumbel_problem *p,
         r.xtc_threshold = 0.1f;
     r.smoothing_factor = gumbel_float_in(&q->smoothing_factor, slot, 0.0f, FLT_MAX, 0.0f);
     r.smoothing_curve = gumbel_float_in(&q->smoothing_curve, slot, 1.0f, 3.0f, 1.0f);
+    r.adaptive_target = gumbel_float_in(&q->adaptive_target, slot, 0.0f, 1.0f, -1.0f);
     return r;
 }
 
@@ -153,6 +155,8 @@ GUMBEL_INLINE int gumbel_rule_is_on(const gumbel_row_program *r, gumbel_program_
         return r->xtc_probability > 0.0f && r->xtc_threshold <= 0.5f;
     case GUMBEL_PROGRAM_SMOOTHING:
         return r->smoothing_factor > 0.0f;
+    case GUMBEL_PROGRAM_ADAPTIVE_P:
+        return r->adaptive_target >= 0.0f;
     }
     return 0;
 }

@@ -26,6 +26,19 @@ GUMBEL_INLINE float gumbel_update_surprise(float mu, float logprob, float target
     return changed > 0.0f ? changed : 0.0f;
 }
 
+/* Adds a probability to the decayed sum of the earlier ones. Returns the next target. */
+GUMBEL_INLINE float gumbel_update_adaptive(float *sum, float *weight, float logprob, float goal,
+                                           float decay)
+{
+    const float p = logprob < 0.0f ? gumbel_exp(logprob) : 1.0f;
+    *sum = p + decay * *sum;
+    *weight = 1.0f + decay * *weight;
+    const float target = 2.0f * goal - *sum / *weight;
+    if (goal < 0.0f)
+        return -1.0f;
+    return target > 0.0f ? fminf(target, 1.0f) : 0.0f;
+}
+
 GUMBEL_INLINE void gumbel_update_row_rules(const gumbel_rule_updates *u, int64_t b)
 {
     const int64_t slot = gumbel_updated_slot(u, b);
@@ -48,6 +61,12 @@ GUMBEL_INLINE void gumbel_update_row_rules(const gumbel_rule_updates *u, int64_t
         *top_p = token == reset ? gumbel_float_in(&u->top_p_first, slot, 0x1p-149f, 1.0f, 1.0f)
                                 : fmaxf(*top_p * decay, least);
     }
+    if (u->adaptive_target)
+        u->adaptive_target[slot * u->adaptive_target_stride] = gumbel_update_adaptive(
+            &u->adaptive_sum[slot * u->adaptive_sum_stride],
+            &u->adaptive_weight[slot * u->adaptive_weight_stride], u->logprobs[b * u->token_stride],
+            gumbel_float_in(&u->adaptive_goal, slot, -1.0f, 1.0f, -1.0f),
+            gumbel_float_in(&u->adaptive_decay, slot, 0.0f, 0.99f, 0.9f));
 }
 
 #endif

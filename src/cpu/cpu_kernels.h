@@ -183,6 +183,9 @@ typedef struct cpu_kernels {
     void (*sum_facts)(const cpu_span *span, int required, float largest, gumbel_facts *facts);
     /* out[64] = v, -inf if its gumbel_typical_distance() is above `reach`; out may be v. */
     void (*filter_distances)(const float *v, float largest, float centre, float reach, float *out);
+    /* out[64] = gumbel_adapt_value() of v, -inf of -inf; out may be v. */
+    void (*adapt_values)(const float *v, float largest, float inverse_mass, float target,
+                         float *out);
     /* out[64] = v * scale, -inf if v < `bound`; returns the number of values above -inf. */
     int (*filter_block)(const float *v, float scale, float bound, float *out);
     /* The number of values with v * scale > bound. */
@@ -205,8 +208,9 @@ typedef struct cpu_kernels {
         .draw_tokens = draw_tokens, .make_noise = make_noise, .find_maxima = find_maxima,          \
         .find_blocks_from = find_blocks_from, .sum_masses = sum_masses,                            \
         .collect_values = collect_values, .add_to_bins = add_to_bins, .sum_facts = sum_facts,      \
-        .filter_distances = filter_distances, .filter_block = filter_block,                        \
-        .count_above = count_above, .exponentiate_row = exponentiate_row, .scale_row = scale_row,  \
+        .filter_distances = filter_distances, .adapt_values = adapt_values,                        \
+        .filter_block = filter_block, .count_above = count_above,                                  \
+        .exponentiate_row = exponentiate_row, .scale_row = scale_row,                              \
         .quantize_rows = quantize_rows, .bound_logits = bound_logits                               \
     }
 

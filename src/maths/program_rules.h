@@ -145,6 +145,20 @@ GUMBEL_INLINE float gumbel_smooth_value(float v, float largest, float factor, fl
     return v == largest ? v : (largest - k * d * d) - s * d * d * d;
 }
 
+/* The inverse of sum exp(v - m). */
+GUMBEL_INLINE float gumbel_invert_mass(gumbel_wide mass)
+{
+    return (float)(1.0 / ((double)mass * 0x1p-61));
+}
+
+/* A value after ADAPTIVE_P, in [-21, 5]; values keep neither their order nor their ties. */
+GUMBEL_INLINE float gumbel_adapt_value(float v, float largest, float inverse_mass, float target)
+{
+    const float p = gumbel_exp(v - largest) * inverse_mass;
+    const float d = fabsf(p - target) * (1.0f / 0.3f);
+    return 5.0f - 10.0f * d * d / (1.0f + d);
+}
+
 /* XTC: the constant that is added to z of the excluded tokens, ln((1 - P) / (1 + P E / R)); -inf
  * for P = 1. The masses E of the excluded and R of the remaining tokens are relative to the largest
  * value of each, which differ by `distance`, so that neither vanishes at a low temperature. */

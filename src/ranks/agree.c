@@ -45,7 +45,8 @@ static void digest_program(ranks_header *header, const gumbel_problem *p, int64_
                             r.xtc_probability,
                             r.xtc_threshold,
                             r.smoothing_factor,
-                            r.smoothing_curve};
+                            r.smoothing_curve,
+                            r.adaptive_target};
     ADD(RANKS_TRUNCATION, r.rules);
     ADD(RANKS_TRUNCATION, r.top_k);
     ADD(RANKS_TRUNCATION, r.min_keep);

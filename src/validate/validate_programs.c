@@ -17,10 +17,14 @@ static gumbel_status check_program(const gumbel_programs *q, int32_t index, gumb
     for (int i = 0; i < GUMBEL_PROGRAM_LENGTH && rules[i] != GUMBEL_PROGRAM_END; i++) {
         const int rule = rules[i];
         snprintf(field, sizeof field, "programs.rules[%d][%d]", (int)index, i);
-        GUMBEL_REFUSE_IF(rule > GUMBEL_PROGRAM_SMOOTHING, error, field,
+        GUMBEL_REFUSE_IF(rule > GUMBEL_PROGRAM_ADAPTIVE_P, error, field,
                          "is %d; it must be a gumbel_program_rule", rule);
         GUMBEL_REFUSE_IF(seen >> rule & 1, error, field,
                          "is %d, which the program already has; a rule may be there once", rule);
+        GUMBEL_REFUSE_IF(seen >> GUMBEL_PROGRAM_ADAPTIVE_P & 1, error, field,
+                         "is %d; no rule may follow ADAPTIVE_P", rule);
+        GUMBEL_REFUSE_IF(seen >> GUMBEL_PROGRAM_XTC & 1 && rule == GUMBEL_PROGRAM_ADAPTIVE_P, error,
+                         field, "is ADAPTIVE_P; a program that has XTC cannot have it");
         GUMBEL_REFUSE_IF(seen >> GUMBEL_PROGRAM_XTC & 1 && rule != GUMBEL_PROGRAM_TEMPERATURE,
                          error, field, "is %d; only TEMPERATURE may follow XTC", rule);
         GUMBEL_REFUSE_IF(seen >> GUMBEL_PROGRAM_XTC & 1 && q->temperature_range.data, error, field,
@@ -55,6 +59,7 @@ static gumbel_status read_parameters(gumbel_problem *p, gumbel_error *error)
     READ(xtc_threshold);
     READ(smoothing_factor);
     READ(smoothing_curve);
+    READ(adaptive_target);
 #undef READ
     return gumbel_check_lists(&q->xtc_keep, 0, "programs.xtc_keep", error);
 }
@@ -96,6 +101,7 @@ gumbel_status gumbel_check_host_programs(const gumbel_problem *p, gumbel_error *
         {&q->xtc_threshold, {"programs.xtc_threshold", positive, 1, "in (0, 1]"}},
         {&q->smoothing_factor, {"programs.smoothing_factor", 0, most, "finite and >= 0"}},
         {&q->smoothing_curve, {"programs.smoothing_curve", 1, 3, "in [1, 3]"}},
+        {&q->adaptive_target, {"programs.adaptive_target", -1, 1, "in [-1, 1]"}},
     };
     for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
         GUMBEL_FORWARD(gumbel_check_row_range(p, floats[i].rows, &floats[i].range, error));
@@ -160,6 +166,8 @@ static int is_set(const gumbel_problem *p, int rule)
         return q->xtc_probability.data != NULL;
     case GUMBEL_PROGRAM_SMOOTHING:
         return q->smoothing_factor.data != NULL;
+    case GUMBEL_PROGRAM_ADAPTIVE_P:
+        return q->adaptive_target.data != NULL;
     }
     return 1;
 }

@@ -75,6 +75,8 @@ static int drop_rule(request *row, int rule)
         return drop_float(row, &q->xtc_probability, 0);
     case GUMBEL_PROGRAM_SMOOTHING:
         return drop_float(row, &q->smoothing_factor, 0);
+    case GUMBEL_PROGRAM_ADAPTIVE_P:
+        return drop_float(row, &q->adaptive_target, -1);
     }
     return 0;
 }
@@ -198,7 +200,7 @@ static void any_programs(void **state)
  * that turn them off. */
 static void set_order_with_other_rules(request *req, uint64_t *random)
 {
-    static const float zero = 0, one = 1, infinity = INFINITY;
+    static const float zero = 0, one = 1, off = -1, infinity = INFINITY;
     static uint8_t rules[GUMBEL_PROGRAM_LENGTH];
     uint8_t order[4] = {T, MIN_P, TOP_K, TOP_P};
     int count = 0, next = 0;
@@ -217,7 +219,7 @@ static void set_order_with_other_rules(request *req, uint64_t *random)
     }
     while (next < 4)
         rules[count++] = order[next++];
-    rules[count] = XTC;
+    rules[count] = random_below(random, 2) ? XTC : GUMBEL_PROGRAM_ADAPTIVE_P;
     req->programs = (gumbel_programs){.struct_size = sizeof req->programs,
                                       .rules = rules,
                                       .count = 1,
@@ -228,7 +230,8 @@ static void set_order_with_other_rules(request *req, uint64_t *random)
                                       .top_a = {&zero, GUMBEL_SAME},
                                       .surprise = {&infinity, GUMBEL_SAME},
                                       .xtc_probability = {&zero, GUMBEL_SAME},
-                                      .smoothing_factor = {&zero, GUMBEL_SAME}};
+                                      .smoothing_factor = {&zero, GUMBEL_SAME},
+                                      .adaptive_target = {&off, GUMBEL_SAME}};
     req->truncation.programs = &req->programs;
 }
 

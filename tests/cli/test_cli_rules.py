@@ -134,6 +134,17 @@ class Rules(SampleCase):
             self.assertAlmostEqual(found["logprobs"][b][0], math.log(p[found["tokens"][b][0]]),
                                    places=3)
 
+    def test_adaptive_p(self):
+        found = self.sample(*self.head, "--samplers", "temperature;adaptive_p",
+                            "--adaptive-target", 0.2)
+        for b, row in enumerate(self.rows()):
+            distances = [abs(q - 0.2) / 0.3 for q in probabilities(row)]
+            p = probabilities([5 - 10 * d * d / (1 + d) for d in distances])
+            self.assertAlmostEqual(found["logprobs"][b][0], math.log(p[found["tokens"][b][0]]),
+                                   places=3)
+        self.assertEqual(self.sample(*self.head, "--samplers", "temperature;adaptive-p",
+                                     "--adaptive-target=-1"), self.sample(*self.head))
+
     def test_min_keep_and_values_of_rows(self):
         rest = (*self.head, "--kept", "--samplers", "typ_p;temperature")
         self.assertEqual(self.sample(*rest, "--typical", 0.001, "--min-keep", 9)["kept"],
@@ -146,6 +157,7 @@ class Rules(SampleCase):
     def test_wrong_options(self):
         for value in ("", "top_k", "top_k;;temperature", "top_k;temperature;", "dry;temperature",
                       "top_k;top_k;temperature", "xtc;top_k;temperature", "temperature;penalties",
+                      "temperature;adaptive_p;top_k", "temperature;xtc;adaptive_p",
                       "top_k,temperature"):
             with self.subTest(value):
                 self.refuse("--samplers", "sample", *self.head, f"--samplers={value}")
@@ -154,9 +166,11 @@ class Rules(SampleCase):
             "--eta": ("1", "nan"), "--top-a": ("2",), "--surprise": ("-1",),
             "--xtc-probability": ("1.5",), "--xtc-threshold": ("0",), "--dynatemp-range": ("-1",),
             "--dynatemp-exp": ("-1",), "--smoothing-factor": ("-1",),
-            "--smoothing-curve": ("0.5", "4"), "--min-keep": ("-1", "0"),
+            "--smoothing-curve": ("0.5", "4"), "--adaptive-target": ("1.5", "-2", "nan"),
+            "--min-keep": ("-1", "0"),
         }.items():
             every = ("temperature;typ_p;top_n_sigma;epsilon;eta;top_a;surprise;smoothing;xtc")
+            every = every.replace("xtc", "adaptive_p") if option == "--adaptive-target" else every
             for value in values:
                 with self.subTest(option=option, value=value):
                     self.refuse(option, "sample", *self.head, "--samplers", every,

@@ -133,13 +133,13 @@ static void programs_graph(void)
 
 /* ---------------------------------------------------------------------------- hostile rows ---- */
 
-enum { RULES = GUMBEL_PROGRAM_SMOOTHING, CHOICES = 3 };
+enum { RULES = GUMBEL_PROGRAM_ADAPTIVE_P, CHOICES = 3 };
 
 /* Values of the parameters: nearly all, some and nearly none of the tokens stay, or the reverse. */
 typedef struct rule_values {
     float min_p[CHOICES], top_p[CHOICES], typical_p[CHOICES], sigma[CHOICES], epsilon[CHOICES];
     float eta[CHOICES], top_a[CHOICES], surprise[CHOICES], xtc_p[CHOICES], xtc_t[CHOICES];
-    float factor[CHOICES], curve[CHOICES], range[CHOICES];
+    float factor[CHOICES], curve[CHOICES], range[CHOICES], target[CHOICES];
     int32_t top_k[CHOICES], min_keep[CHOICES];
 } rule_values;
 
@@ -157,6 +157,7 @@ static const rule_values values = {
     .factor = {0.3f, 10, 1e-3f},
     .curve = {1, 3, 2},
     .range = {0.5f, 5, 1e-3f},
+    .target = {0.5f, 0, 1},
     .top_k = {1, 300, INT32_MAX},
     .min_keep = {1, 5, INT32_MAX},
 };
@@ -182,8 +183,9 @@ static gumbel_row_i32 rows_of_i32(request *req, const int32_t choices[CHOICES], 
  * values of top_k or min_keep and of the rule. */
 static void compare_hostile(const request_plan *plan, uint8_t rule, int behind_top_k)
 {
-    const uint8_t alone[GUMBEL_PROGRAM_LENGTH] = {
-        rule, rule == GUMBEL_PROGRAM_TEMPERATURE ? 0 : GUMBEL_PROGRAM_TEMPERATURE};
+    const int last = rule == GUMBEL_PROGRAM_ADAPTIVE_P;
+    const uint8_t other = rule == GUMBEL_PROGRAM_TEMPERATURE ? 0 : GUMBEL_PROGRAM_TEMPERATURE;
+    const uint8_t alone[GUMBEL_PROGRAM_LENGTH] = {last ? other : rule, last ? rule : other};
     const uint8_t behind[GUMBEL_PROGRAM_LENGTH] = {GUMBEL_PROGRAM_TOP_K, alone[0], alone[1]};
     request *req = request_make(plan, cpu);
     gumbel_programs *q = &req->programs;
@@ -201,7 +203,8 @@ static void compare_hostile(const request_plan *plan, uint8_t rule, int behind_t
                            .xtc_probability = ROWS_OF(f32, xtc_p),
                            .xtc_threshold = ROWS_OF(f32, xtc_t),
                            .smoothing_factor = ROWS_OF(f32, factor),
-                           .smoothing_curve = ROWS_OF(f32, curve)};
+                           .smoothing_curve = ROWS_OF(f32, curve),
+                           .adaptive_target = ROWS_OF(f32, target)};
     req->truncation = (gumbel_truncation){.struct_size = sizeof req->truncation,
                                           .ties = plan->ties,
                                           .min_p = ROWS_OF(f32, min_p),

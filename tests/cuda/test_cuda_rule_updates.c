@@ -66,6 +66,53 @@ static void updates_alone(void)
         gpu_free((void *)(uintptr_t)all[i]);
 }
 
+/* Targets of ADAPTIVE_P of many rows at once have the CPU's bits. */
+static void updates_adaptive(void)
+{
+    enum { ROWS = 300, ARRAYS = 3 };
+    float state[ARRAYS][ROWS], found[ROWS], logprobs[ROWS], goals[ROWS], decays[ROWS];
+    int32_t tokens[ROWS];
+    uint64_t random = 16;
+    gumbel_error error = {"", ""};
+    for (int b = 0; b < ROWS; b++) {
+        for (int k = 0; k < ARRAYS; k++)
+            state[k][b] = 0.01f * (float)random_below(&random, 1000);
+        logprobs[b] = b % 50 ? -0.01f * (float)random_below(&random, 1500) : -INFINITY;
+        goals[b] = -0.1f + 0.01f * (float)random_below(&random, 110);
+        decays[b] = 0.01f * (float)random_below(&random, 100);
+        tokens[b] = (int32_t)random_below(&random, 9) - 1;
+    }
+    gumbel_rule_updates host = {.struct_size = sizeof host,
+                                .batch = ROWS,
+                                .tokens = tokens,
+                                .logprobs = logprobs,
+                                .adaptive_target = state[0],
+                                .adaptive_sum = state[1],
+                                .adaptive_weight = state[2],
+                                .adaptive_goal = {goals, 1},
+                                .adaptive_decay = {decays, 1}};
+    gumbel_rule_updates device = host;
+    device.tokens = gpu_copy(tokens, sizeof tokens);
+    device.logprobs = gpu_copy(logprobs, sizeof logprobs);
+    device.adaptive_target = gpu_copy(state[0], sizeof state[0]);
+    device.adaptive_sum = gpu_copy(state[1], sizeof state[1]);
+    device.adaptive_weight = gpu_copy(state[2], sizeof state[2]);
+    device.adaptive_goal.data = gpu_copy(goals, sizeof goals);
+    device.adaptive_decay.data = gpu_copy(decays, sizeof decays);
+    CHECK(gumbel_update_rules(cpu, NULL, &host, &error) == GUMBEL_OK, "%s", error.message);
+    CHECK(gumbel_update_rules(gpu, NULL, &device, &error) == GUMBEL_OK, "%s", error.message);
+    GPU(cuCtxSynchronize);
+    const void *all[] = {
+        device.adaptive_target, device.adaptive_sum,       device.adaptive_weight,    device.tokens,
+        device.logprobs,        device.adaptive_goal.data, device.adaptive_decay.data};
+    for (int k = 0; k < ARRAYS; k++) {
+        gpu_fetch(found, all[k], sizeof found);
+        CHECK(memcmp(state[k], found, sizeof found) == 0, "array %d differs", k);
+    }
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        gpu_free((void *)(uintptr_t)all[i]);
+}
+
 /* ----------------------------------------------------------------------------------- loops ---- */
 
 enum { ROWS_MAX = 24, VOCAB = 3000, STEPS = 1000, RESET = 7, INVALID = 1 /* a row with NaN */ };
@@ -294,6 +341,7 @@ int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
         {"updates_alone", updates_alone},
+        {"updates_adaptive", updates_adaptive},
         {"updates_mirostat", updates_mirostat},
         {"updates_top_p", updates_top_p},
         {NULL, NULL},

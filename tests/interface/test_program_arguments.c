@@ -24,6 +24,7 @@ enum {
     T = GUMBEL_PROGRAM_TEMPERATURE,
     TOP_K = GUMBEL_PROGRAM_TOP_K,
     XTC = GUMBEL_PROGRAM_XTC,
+    ADAPTIVE_P = GUMBEL_PROGRAM_ADAPTIVE_P,
 };
 
 /* The float parameters and values that are not valid. */
@@ -48,6 +49,7 @@ static const struct {
     FLOAT(xtc_threshold, 0.1f, 0, 1 + 0x1p-23f),
     FLOAT(smoothing_factor, 0.1f, -0x1p-149f, INFINITY),
     FLOAT(smoothing_curve, 1, 1 - 0x1p-24f, 3 + 0x1p-22f),
+    FLOAT(adaptive_target, 0.5f, -1 - 0x1p-23f, 1 + 0x1p-23f),
 #undef FLOAT
 };
 #define FLOATS ((int)(sizeof floats / sizeof *floats))
@@ -192,7 +194,7 @@ static void invalid_rules(void **state)
     REFUSE("programs.count", c->programs.count = GUMBEL_PROGRAMS_MAX + 1);
     REFUSE("programs.reserved", c->programs.reserved = 1);
     REFUSE("programs.rules", c->programs.rules = NULL);
-    REFUSE("programs.rules[0][0]", c->rules[0][0] = GUMBEL_PROGRAM_SMOOTHING + 1);
+    REFUSE("programs.rules[0][0]", c->rules[0][0] = GUMBEL_PROGRAM_ADAPTIVE_P + 1);
     REFUSE("programs.rules[1][1]", c->rules[1][1] = 255);
     REFUSE("programs.rules[1][1]", c->rules[1][1] = T);
     REFUSE("programs.rules[0][2]", c->rules[0][2] = TOP_K);
@@ -213,6 +215,20 @@ static void invalid_rules(void **state)
     free_call(valid);
 }
 
+/* ADAPTIVE_P is last, in a program without XTC. */
+static void invalid_places_of_adaptive_p(void **state)
+{
+    REFUSE("programs.rules[0][3]", c->rules[0][3] = ADAPTIVE_P);
+    REFUSE("programs.rules[0][2]", c->rules[0][1] = ADAPTIVE_P; c->rules[0][2] = T);
+    REFUSE("programs.rules[1][1]", c->rules[1][0] = ADAPTIVE_P; c->rules[1][1] = T);
+    REFUSE("programs.rules[1][2]", c->rules[1][1] = c->rules[1][2] = ADAPTIVE_P);
+    REFUSE("programs.rules[1][2]", c->rules[1][1] = ADAPTIVE_P; c->rules[1][2] = XTC);
+    call *valid = make_valid_call();
+    valid->rules[1][1] = ADAPTIVE_P;
+    assert_int_equal(make_call(*state, valid, DRAW, NULL, NULL), GUMBEL_OK);
+    free_call(valid);
+}
+
 static void invalid_float_parameters(void **state)
 {
     for (int k = 0; k < FLOATS; k++) {
@@ -222,7 +238,7 @@ static void invalid_float_parameters(void **state)
         REFUSE(field, c->values[k][1] = floats[k].high);
         REFUSE(field, c->values[k][1] = NAN);
         snprintf(field, sizeof field, "%s[0]", floats[k].name);
-        REFUSE(field, float_rows(c, k)->stride = GUMBEL_SAME; c->values[k][0] = -1);
+        REFUSE(field, float_rows(c, k)->stride = GUMBEL_SAME; c->values[k][0] = -2);
         REFUSE(floats[k].name,
                float_rows(c, k)->data = (const float *)(const void *)((const char *)c->values + 2));
         snprintf(field, sizeof field, "%s.stride", floats[k].name);
@@ -365,6 +381,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(valid_calls_succeed),
         cmocka_unit_test(invalid_rules),
+        cmocka_unit_test(invalid_places_of_adaptive_p),
         cmocka_unit_test(invalid_float_parameters),
         cmocka_unit_test(invalid_integer_parameters),
         cmocka_unit_test(invalid_lists),

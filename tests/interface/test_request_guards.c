@@ -94,6 +94,7 @@ static void guard_programs(guard_set *f, request *r)
     GUARD_ROWS(q->xtc_threshold);
     GUARD_ROWS(q->smoothing_factor);
     GUARD_ROWS(q->smoothing_curve);
+    GUARD_ROWS(q->adaptive_target);
     q->xtc_keep = guard_lists(f, q->xtc_keep, batch);
 }
 

@@ -36,6 +36,7 @@ oracle_program oracle_read_program(const gumbel_sampling *s, int64_t b)
     p.xtc_threshold = (double)row_f32(&q->xtc_threshold, s, b, 0.1f);
     p.smoothing_factor = (double)row_f32(&q->smoothing_factor, s, b, 0);
     p.smoothing_curve = (double)row_f32(&q->smoothing_curve, s, b, 1);
+    p.adaptive_target = (double)row_f32(&q->adaptive_target, s, b, -1);
     if (q->xtc_keep.offsets) {
         p.xtc_keep = q->xtc_keep.ids + q->xtc_keep.offsets[b];
         p.xtc_keep_count = q->xtc_keep.offsets[b + 1] - q->xtc_keep.offsets[b];
@@ -114,6 +115,8 @@ static int is_off(const oracle_program *p, int rule)
         return p->xtc_probability == 0 || p->xtc_threshold > 0.5;
     case GUMBEL_PROGRAM_SMOOTHING:
         return p->smoothing_factor == 0;
+    case GUMBEL_PROGRAM_ADAPTIVE_P:
+        return p->adaptive_target < 0;
     default:
         return 0;
     }
@@ -125,6 +128,8 @@ static void run_rule(const oracle_program *p, int rule, oracle_tokens *t, oracle
         oracle_scale_values(p, t, path);
     else if (rule == GUMBEL_PROGRAM_SMOOTHING)
         oracle_smooth_values(p, t);
+    else if (rule == GUMBEL_PROGRAM_ADAPTIVE_P)
+        oracle_adapt_values(p, t);
     else if (rule == GUMBEL_PROGRAM_TOP_K)
         oracle_keep_top_k(p, t, path);
     else if (rule == GUMBEL_PROGRAM_TOP_P)

@@ -29,7 +29,7 @@ typedef struct oracle_program {
     int64_t top_k, min_keep;
     double temperature, temperature_range, temperature_exponent;
     double min_p, top_p, typical_p, top_n_sigma, epsilon, eta, top_a, surprise;
-    double xtc_probability, xtc_threshold, smoothing_factor, smoothing_curve;
+    double xtc_probability, xtc_threshold, smoothing_factor, smoothing_curve, adaptive_target;
     const int32_t *xtc_keep; /* global ids */
     int64_t xtc_keep_count;
 } oracle_program;

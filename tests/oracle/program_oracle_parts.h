@@ -62,6 +62,7 @@ void oracle_keep_typical(const oracle_program *p, oracle_tokens *t, oracle_path 
 int64_t oracle_count_from(const oracle_tokens *t, double distance, double error, oracle_path *path);
 
 void oracle_smooth_values(const oracle_program *p, oracle_tokens *t);
+void oracle_adapt_values(const oracle_program *p, oracle_tokens *t);
 void oracle_scale_values(const oracle_program *p, oracle_tokens *t, oracle_path *path);
 
 /* Marks the tokens that XTC excludes, and at the end of the program excludes them. */

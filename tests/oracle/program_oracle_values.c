@@ -22,6 +22,25 @@ void oracle_smooth_values(const oracle_program *p, oracle_tokens *t)
     oracle_settle_tokens(t);
 }
 
+void oracle_adapt_values(const oracle_program *p, oracle_tokens *t)
+{
+    const oracle_sums s = oracle_sum_tokens(t);
+    const oracle_token top = t->list[0];
+    for (int64_t i = 0; i < t->count; i++) {
+        oracle_token *at = &t->list[i];
+        double error;
+        const double mass = oracle_mass(at, &top, &error), probability = mass / s.mass;
+        /* exp() is clamped to e^-87, and the constant 1 / 0.3 has two roundings. */
+        error = (error + 0x1p-125) / s.mass + probability * (s.mass_error / s.mass + 4 * ORACLE_U);
+        const double d = fabs(probability - p->adaptive_target) / 0.3, lowered = d * d / (1 + d);
+        error = error / 0.3 + 5 * ORACLE_U * d;
+        at->v = 5 - 10 * lowered;
+        at->bound = 10 * error * ((d * d + 2 * d) / ((1 + d) * (1 + d)) + error) +
+                    ORACLE_U * (50 * lowered + fabs(at->v));
+    }
+    qsort(t->list, (size_t)t->count, sizeof *t->list, oracle_compare_tokens);
+}
+
 /* T, or the temperature that follows from the entropy, with an error bound. */
 static double find_temperature(const oracle_program *p, const oracle_tokens *t, double *error)
 {

@@ -15,18 +15,20 @@
 
 #include "every_isa.h"
 
-enum { T = GUMBEL_PROGRAM_TEMPERATURE, RULES = GUMBEL_PROGRAM_SMOOTHING };
+enum { T = GUMBEL_PROGRAM_TEMPERATURE, ADAPTIVE_P = GUMBEL_PROGRAM_ADAPTIVE_P, RULES = ADAPTIVE_P };
 
 /* Usual parameters of all rules. */
 static const float min_p = 0.05f, top_p = 0.9f, typical_p = 0.9f, sigma = 1, epsilon = 0.01f,
-                   eta = 0.01f, top_a = 0.2f, surprise = 5, xtc_p = 1, xtc_t = 0.1f, factor = 0.3f;
+                   eta = 0.01f, top_a = 0.2f, surprise = 5, xtc_p = 1, xtc_t = 0.1f, factor = 0.3f,
+                   target = 0.4f;
 static const int32_t top_k = 3;
 
-/* A row whose program is one rule, with a usual parameter, and then TEMPERATURE. */
+/* A row whose program is one rule, with a usual parameter, and then TEMPERATURE; ADAPTIVE_P follows
+ * it. */
 static void set_rule_row(program_row *row, const float *logits, int64_t count, int rule)
 {
-    const uint8_t rules[2] = {(uint8_t)rule, rule == T ? GUMBEL_PROGRAM_END : T};
-    set_program_row(row, logits, count, rules, 2);
+    const uint8_t rules[3] = {(uint8_t)rule, T}, last[2] = {T, ADAPTIVE_P};
+    set_program_row(row, logits, count, rule == ADAPTIVE_P ? last : rules, rule == T ? 1 : 2);
     row->truncation.min_p = same_f32(&min_p);
     row->truncation.top_k = same_i32(&top_k);
     row->truncation.top_p = same_f32(&top_p);
@@ -39,6 +41,7 @@ static void set_rule_row(program_row *row, const float *logits, int64_t count, i
     row->programs.xtc_probability = same_f32(&xtc_p);
     row->programs.xtc_threshold = same_f32(&xtc_t);
     row->programs.smoothing_factor = same_f32(&factor);
+    row->programs.adaptive_target = same_f32(&target);
 }
 
 static int64_t process_row(gumbel_device *device, const program_row *row, float *z)
@@ -74,7 +77,7 @@ static void equal_rows_stay_whole(void **state)
             set_rule_row(&row, logits, sizes[k], rule);
             assert_int_equal(process_row(*state, &row, z), sizes[k]);
             for (int64_t i = 0; i < sizes[k]; i++)
-                assert_true(z[i] == -7.3f);
+                assert_true(rule == ADAPTIVE_P ? z[i] == z[0] : z[i] == -7.3f);
         }
 }
 
@@ -146,7 +149,8 @@ static void lone_tokens_stay(void **state)
             if (rule != GUMBEL_PROGRAM_XTC) /* a range must not follow XTC */
                 row.programs.temperature_range = same_f32(&range);
             assert_int_equal(process_row(*state, &row, z), 1);
-            assert_true(z[at] == -80); /* T itself, as n = 1 */
+            if (rule != ADAPTIVE_P)
+                assert_true(z[at] == -80); /* T itself, as n = 1 */
         }
 }
 
@@ -255,7 +259,8 @@ static void distances_beyond_float32(void **state)
             set_rule_row(&row, all, 4, rule);
             row.programs.smoothing_curve = same_f32(&curves[c]);
             process_row(*state, &row, z);
-            assert_true(z[0] == 3e38f && z[3] == 3e38f);
+            assert_true(rule == ADAPTIVE_P || z[0] == 3e38f);
+            assert_true(z[0] == z[3]);
             assert_false(isnan(z[1]) || isnan(z[2]));
             if (rule == GUMBEL_PROGRAM_SMOOTHING)
                 assert_true(z[1] == -INFINITY && z[2] == -INFINITY);

@@ -55,11 +55,12 @@ static void print_walk(const oracle_program *p, const oracle_tokens *tokens, con
         print_message(" %d", p->rules[i]);
     print_message("; T %g range %g ^ %g min_p %g top_k %" PRId64 " top_p %.9g keep %" PRId64
                   " typical %g sigma %g eps %g eta %g top_a %g surprise %g xtc %g %g smooth %g %g"
+                  " adaptive %g"
                   " exact %d\n",
                   p->temperature, p->temperature_range, p->temperature_exponent, p->min_p, p->top_k,
                   p->top_p, p->min_keep, p->typical_p, p->top_n_sigma, p->epsilon, p->eta, p->top_a,
                   p->surprise, p->xtc_probability, p->xtc_threshold, p->smoothing_factor,
-                  p->smoothing_curve, p->exact);
+                  p->smoothing_curve, p->adaptive_target, p->exact);
     print_message("the oracle keeps %" PRId64 " of %" PRId64 " tokens, status %d\n", tokens->count,
                   vocab, (int)tokens->status);
     int shown = 0;

@@ -338,6 +338,7 @@ class lowered_sampling
         to.lower(programs_.smoothing_factor, "programs.smoothing_factor", p.smoothing_factor,
                  places);
         to.lower(programs_.smoothing_curve, "programs.smoothing_curve", p.smoothing_curve, places);
+        to.lower(programs_.adaptive_target, "programs.adaptive_target", p.adaptive_target, places);
         truncation_.programs = &programs_;
     }
 

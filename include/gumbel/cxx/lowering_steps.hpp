@@ -35,6 +35,17 @@ inline gumbel_rule_updates lower_updates(lowering &to, const rule_updates &u) no
     to.lower(into.top_p_decay, "updates.top_p_decay", u.top_p_decay, places);
     to.lower(into.top_p_min, "updates.top_p_min", u.top_p_min, places);
     to.lower(into.top_p_reset, "updates.top_p_reset", u.top_p_reset, places);
+    into.adaptive_target = to.data("updates.adaptive_target", u.adaptive_target,
+                                   extent(places, 1, u.adaptive_target_stride));
+    into.adaptive_target_stride = u.adaptive_target_stride;
+    into.adaptive_sum =
+        to.data("updates.adaptive_sum", u.adaptive_sum, extent(places, 1, u.adaptive_sum_stride));
+    into.adaptive_sum_stride = u.adaptive_sum_stride;
+    into.adaptive_weight = to.data("updates.adaptive_weight", u.adaptive_weight,
+                                   extent(places, 1, u.adaptive_weight_stride));
+    into.adaptive_weight_stride = u.adaptive_weight_stride;
+    to.lower(into.adaptive_goal, "updates.adaptive_goal", u.adaptive_goal, places);
+    to.lower(into.adaptive_decay, "updates.adaptive_decay", u.adaptive_decay, places);
     return into;
 }
 

@@ -141,6 +141,7 @@ enum class program_rule : std::uint8_t {
     surprise = GUMBEL_PROGRAM_SURPRISE,
     xtc = GUMBEL_PROGRAM_XTC,
     smoothing = GUMBEL_PROGRAM_SMOOTHING,
+    adaptive_p = GUMBEL_PROGRAM_ADAPTIVE_P,
 };
 
 /* An ordered list of rules; the rest is program_rule::end. */
@@ -163,6 +164,7 @@ struct programs {
     token_lists xtc_keep;
     row<float> smoothing_factor;
     row<float> smoothing_curve;
+    row<float> adaptive_target;
 };
 
 struct truncation {

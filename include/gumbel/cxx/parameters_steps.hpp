@@ -19,7 +19,7 @@ struct rule_updates {
     std::int64_t batch = 0;
     span<const std::int32_t> tokens; /* [B], at token_stride elements */
     std::int64_t token_stride = 0;   /* 0: 1 */
-    span<const float> logprobs;      /* as tokens; absent without surprise */
+    span<const float> logprobs;      /* as tokens; absent without surprise or adaptive_target */
     gumbel::slots slots;
     const std::int32_t *live_rows = nullptr; /* [1] */
     span<float> surprise;                    /* [B or slots], at surprise_stride elements */
@@ -32,6 +32,14 @@ struct rule_updates {
     row<float> top_p_decay;
     row<float> top_p_min;
     row<std::int32_t> top_p_reset;
+    span<float> adaptive_target; /* [B or slots], at adaptive_target_stride elements */
+    std::int64_t adaptive_target_stride = 0;
+    span<float> adaptive_sum; /* [B or slots], at adaptive_sum_stride elements */
+    std::int64_t adaptive_sum_stride = 0;
+    span<float> adaptive_weight; /* [B or slots], at adaptive_weight_stride elements */
+    std::int64_t adaptive_weight_stride = 0;
+    row<float> adaptive_goal;
+    row<float> adaptive_decay;
 };
 
 #ifdef GUMBEL_UNSTABLE

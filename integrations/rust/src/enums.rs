@@ -78,6 +78,8 @@ c_enums! {
         Xtc = 12,
         /// Lowers logits by the square and the cube of their distance to the largest.
         Smoothing = 13,
+        /// Prefers tokens whose probability is near a target; the last rule.
+        AdaptiveP = 14,
     }
     /// Handling of tokens as likely as the last kept token.
     Ties {

@@ -178,7 +178,7 @@ c_structs! {
         late_bias: gumbel_token_lists,
         list_status: *const i32,
     }
-    gumbel_programs, 280 {
+    gumbel_programs, 296 {
         struct_size: usize,
         rules: *const u8,
         count: i32,
@@ -198,6 +198,7 @@ c_structs! {
         xtc_keep: gumbel_token_lists,
         smoothing_factor: gumbel_row_f32,
         smoothing_curve: gumbel_row_f32,
+        adaptive_target: gumbel_row_f32,
     }
     gumbel_truncation, 72 {
         struct_size: usize,
@@ -247,7 +248,7 @@ c_structs! {
         kept_ids: *mut i32,
         kept_logprobs: *mut f32,
     }
-    gumbel_rule_updates, 192 {
+    gumbel_rule_updates, 272 {
         struct_size: usize,
         batch: i64,
         tokens: *const i32,
@@ -265,6 +266,14 @@ c_structs! {
         top_p_decay: gumbel_row_f32,
         top_p_min: gumbel_row_f32,
         top_p_reset: gumbel_row_i32,
+        adaptive_target: *mut f32,
+        adaptive_target_stride: i64,
+        adaptive_sum: *mut f32,
+        adaptive_sum_stride: i64,
+        adaptive_weight: *mut f32,
+        adaptive_weight_stride: i64,
+        adaptive_goal: gumbel_row_f32,
+        adaptive_decay: gumbel_row_f32,
     }
     gumbel_recent, 56 {
         struct_size: usize,

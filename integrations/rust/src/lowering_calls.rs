@@ -188,6 +188,7 @@ fn lower_programs(
         xtc_keep: check.lists("programs.xtc_keep", &p.xtc_keep, batch)?,
         smoothing_factor: rows("programs.smoothing_factor", &p.smoothing_factor)?,
         smoothing_curve: rows("programs.smoothing_curve", &p.smoothing_curve)?,
+        adaptive_target: rows("programs.adaptive_target", &p.adaptive_target)?,
     })
 }
 

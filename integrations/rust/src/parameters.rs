@@ -256,6 +256,8 @@ pub struct Programs<'a> {
     pub smoothing_factor: Rows<'a, f32>,
     /// Curve of [`ProgramRule::Smoothing`], in [1, 3]; default 1.
     pub smoothing_curve: Rows<'a, f32>,
+    /// Target of [`ProgramRule::AdaptiveP`], in [-1, 1]; off below 0, the default.
+    pub adaptive_target: Rows<'a, f32>,
 }
 
 /// Truncation rules, which restrict a draw to the likeliest tokens.

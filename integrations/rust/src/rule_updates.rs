@@ -17,7 +17,8 @@ pub struct RuleUpdates<'a> {
     pub tokens: View<'a, i32>,
     /// Elements from one row's token to the next; 0 means 1.
     pub token_stride: usize,
-    /// As `tokens`: their processed log-probabilities; required with `surprise`.
+    /// As `tokens`: their processed log-probabilities; required with `surprise`, and
+    /// with `adaptive_target`, for which they are those before the rule.
     pub logprobs: View<'a, f32>,
     /// Slots, as in [`Sampling`](crate::Sampling); no slot twice.
     pub slots: Slots<'a>,
@@ -45,12 +46,34 @@ pub struct RuleUpdates<'a> {
     pub top_p_min: Rows<'a, f32>,
     /// A token that sets `top_p` to `top_p_first`; default -1, none.
     pub top_p_reset: Rows<'a, i32>,
+    /// `[B or slots]`, optional, at `adaptive_target_stride` elements: the parameter
+    /// [`Programs::adaptive_target`](crate::Programs::adaptive_target). Not with `surprise`.
+    pub adaptive_target: ViewMut<'a, f32>,
+    /// Elements from one value to the next; 0 means 1.
+    pub adaptive_target_stride: usize,
+    /// `[B or slots]`: the decaying sum of probabilities; required with `adaptive_target`. Begin
+    /// with `goal / (1 - decay)`.
+    pub adaptive_sum: ViewMut<'a, f32>,
+    /// Elements from one value to the next; 0 means 1.
+    pub adaptive_sum_stride: usize,
+    /// `[B or slots]`: the decaying number of tokens; required with `adaptive_target`. Begin with
+    /// `1 / (1 - decay)`.
+    pub adaptive_weight: ViewMut<'a, f32>,
+    /// Elements from one value to the next; 0 means 1.
+    pub adaptive_weight_stride: usize,
+    /// The mean probability that the target aims at, in [-1, 1], off below 0; required with
+    /// `adaptive_target`.
+    pub adaptive_goal: Rows<'a, f32>,
+    /// The decay of the mean, in [0, 0.99]; default 0.9.
+    pub adaptive_decay: Rows<'a, f32>,
 }
 
 fn lower_updates(check: &Check, u: &RuleUpdates<'_>) -> Result<ffi::gumbel_rule_updates> {
     let row_entries = count_row_entries(&u.slots, u.batch);
     let drawn = strided_len(u.batch, 1, u.token_stride);
     let floats = |field, rows| check.rows_f32(field, rows, row_entries);
+    let values =
+        |field, view, stride| check.view_mut(field, view, strided_len(row_entries, 1, stride));
     Ok(ffi::gumbel_rule_updates {
         struct_size: size_of::<ffi::gumbel_rule_updates>(),
         batch: to_i64("updates.batch", u.batch)?,
@@ -59,24 +82,32 @@ fn lower_updates(check: &Check, u: &RuleUpdates<'_>) -> Result<ffi::gumbel_rule_
         logprobs: check.view("updates.logprobs", &u.logprobs, drawn)?,
         slots: check.slots("updates.slots", &u.slots, u.batch)?,
         live_rows: check.view("updates.live_rows", &u.live_rows, 1)?,
-        surprise: check.view_mut(
-            "updates.surprise",
-            &u.surprise,
-            strided_len(row_entries, 1, u.surprise_stride),
-        )?,
+        surprise: values("updates.surprise", &u.surprise, u.surprise_stride)?,
         surprise_stride: to_i64("updates.surprise_stride", u.surprise_stride)?,
         surprise_target: floats("updates.surprise_target", &u.surprise_target)?,
         surprise_rate: floats("updates.surprise_rate", &u.surprise_rate)?,
-        top_p: check.view_mut(
-            "updates.top_p",
-            &u.top_p,
-            strided_len(row_entries, 1, u.top_p_stride),
-        )?,
+        top_p: values("updates.top_p", &u.top_p, u.top_p_stride)?,
         top_p_stride: to_i64("updates.top_p_stride", u.top_p_stride)?,
         top_p_first: floats("updates.top_p_first", &u.top_p_first)?,
         top_p_decay: floats("updates.top_p_decay", &u.top_p_decay)?,
         top_p_min: floats("updates.top_p_min", &u.top_p_min)?,
         top_p_reset: check.rows_i32("updates.top_p_reset", &u.top_p_reset, row_entries)?,
+        adaptive_target: values(
+            "updates.adaptive_target",
+            &u.adaptive_target,
+            u.adaptive_target_stride,
+        )?,
+        adaptive_target_stride: to_i64("updates.adaptive_target_stride", u.adaptive_target_stride)?,
+        adaptive_sum: values("updates.adaptive_sum", &u.adaptive_sum, u.adaptive_sum_stride)?,
+        adaptive_sum_stride: to_i64("updates.adaptive_sum_stride", u.adaptive_sum_stride)?,
+        adaptive_weight: values(
+            "updates.adaptive_weight",
+            &u.adaptive_weight,
+            u.adaptive_weight_stride,
+        )?,
+        adaptive_weight_stride: to_i64("updates.adaptive_weight_stride", u.adaptive_weight_stride)?,
+        adaptive_goal: floats("updates.adaptive_goal", &u.adaptive_goal)?,
+        adaptive_decay: floats("updates.adaptive_decay", &u.adaptive_decay)?,
     })
 }
 

@@ -196,6 +196,34 @@ fn updates_change_surprise_and_top_p() {
     assert_eq!(top_p, [0.5, 0.75, 0.5, 0.25, 0.75]);
 }
 
+#[test]
+fn updates_change_an_adaptive_target() {
+    let (tokens, logprobs) = ([7, -1, 8, 7], [0.5f32.ln(), 0.0, 0.25f32.ln(), 0.0]);
+    let (mut target, mut sum, mut weight) = ([0.5f32; SLOTS], [1.0f32; SLOTS], [2.0f32; SLOTS]);
+    let mut updates = RuleUpdates {
+        batch: B,
+        tokens: (&tokens).into(),
+        logprobs: (&logprobs).into(),
+        slots: slots(),
+        adaptive_target: (&mut target).into(),
+        adaptive_sum: (&mut sum).into(),
+        adaptive_weight: (&mut weight).into(),
+        adaptive_goal: 0.5.into(),
+        adaptive_decay: 0.5.into(),
+        ..RuleUpdates::default()
+    };
+    open().update_rules(&mut updates, Stream::NONE).unwrap();
+    let mut wanted = [0.5f32; SLOTS];
+    for (b, slot) in OF_ROW.iter().enumerate() {
+        if tokens[b] >= 0 && *slot >= 0 {
+            wanted[*slot as usize] = 1.0 - (logprobs[b].exp() + 0.5) / 2.0;
+        }
+    }
+    for (found, wanted) in target.iter().zip(wanted) {
+        assert!((found - wanted).abs() < 1e-6, "{} {}", found, wanted);
+    }
+}
+
 /// The field of an error of an argument.
 fn refused(done: Result<()>) -> String {
     let error = done.unwrap_err();

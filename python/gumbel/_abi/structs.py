@@ -43,6 +43,7 @@ PROGRAM_RULES = {
     "surprise": 11,
     "xtc": 12,
     "smoothing": 13,
+    "adaptive_p": 14,
 }
 PROCESSED, RAW = 0, 1
 RULE_COUPLED, RULE_REJECTION, RULE_BLOCK = 0, 1, 2
@@ -215,6 +216,7 @@ class Programs(Sized):
         ("xtc_keep", TokenLists),
         ("smoothing_factor", Rows),
         ("smoothing_curve", Rows),
+        ("adaptive_target", Rows),
     ]
 
 
@@ -237,6 +239,14 @@ class RuleUpdates(Sized):
         ("top_p_decay", Rows),
         ("top_p_min", Rows),
         ("top_p_reset", Rows),
+        ("adaptive_target", c_void_p),
+        ("adaptive_target_stride", c_int64),
+        ("adaptive_sum", c_void_p),
+        ("adaptive_sum_stride", c_int64),
+        ("adaptive_weight", c_void_p),
+        ("adaptive_weight_stride", c_int64),
+        ("adaptive_goal", Rows),
+        ("adaptive_decay", Rows),
     ]
 
 

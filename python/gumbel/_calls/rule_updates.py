@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row parameters that change at every step: mirostat 2's mu, and a top_p that decays."""
+"""Row parameters that change at every step: mirostat's mu, top_p, and adaptive_p's target."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALLEST = 2.0**-149
 
 
 class RuleUpdates:
-    """The values of `surprise` and `top_p` of each slot, which every drawn token changes.
+    """Values of `surprise`, `top_p` or `adaptive_target` that every drawn token changes.
 
     >>> updates = gumbel.RuleUpdates(num_slots=B, surprise_target=5.0)
     >>> out = gumbel.sample_logits(logits, order="top_k,surprise", surprise=updates.surprise)
@@ -45,9 +45,24 @@ class RuleUpdates:
     top_p_min    in (0, 1], one or [num_slots]: the smallest value of `top_p`. Default 2**-149.
     top_p_reset  a token id, one or [num_slots], that sets `top_p` to top_p_first when it is drawn.
                  Default -1, none.
+    adaptive_goal
+                 in [-1, 1], one or [num_slots]: the mean probability that adaptive_p aims at, the
+                 first `adaptive_target`; below 0: off. After a draw, the target is twice the goal
+                 less the decaying mean of the drawn tokens' probabilities, in [0, 1]. Not with
+                 surprise_target. None: no `adaptive_target`.
+    adaptive_decay
+                 in [0, 0.99], one or [num_slots]: the decay of this mean. Default 0.9.
     like         a torch tensor on the device of the calls. None: the CPU.
 
-    Pass both arrays to every draw; prepared calls and captured graphs read them in place. On CUDA
+    Probabilities for adaptive_p are those before it. Score the drawn tokens without
+    `adaptive_target`, and otherwise with the arguments of the draw:
+
+    >>> updates = gumbel.RuleUpdates(num_slots=B, adaptive_goal=0.5)
+    >>> rules = {"order": "min_p,adaptive_p", "min_p": 0.02}
+    >>> out = gumbel.sample_logits(logits, adaptive_target=updates.adaptive_target, **rules)
+    >>> updates.update(out.tokens, gumbel.score_logits(logits, out.tokens, **rules).logprobs)
+
+    Pass the arrays to every draw; prepared calls and captured graphs read them in place. On CUDA
     update() is queued on the current stream; with int32 and float32 tensors it copies nothing,
     allocates nothing, and can be captured in a graph. Raises TypeError or ValueError naming the
     argument.
@@ -55,6 +70,7 @@ class RuleUpdates:
 
     surprise: Optional[NDArray[np.float32]]  #: [num_slots], or None
     top_p: Optional[NDArray[np.float32]]  #: [num_slots], or None
+    adaptive_target: Optional[NDArray[np.float32]]  #: [num_slots], or None
 
     def __init__(
         self,
@@ -66,18 +82,24 @@ class RuleUpdates:
         top_p_first: RowFloats = 1.0,
         top_p_min: RowFloats = SMALLEST,
         top_p_reset: RowIntegers = -1,
+        adaptive_goal: Optional[RowFloats] = None,
+        adaptive_decay: RowFloats = 0.9,
         like: Optional[Any] = None,
     ) -> None:
         self.num_slots = read_integer("num_slots", num_slots, 1, INT32_MAX)
         arrays = arrays_of({"like": np.empty(0) if like is None else like}, None, None)
         self.device = arrays.name
-        if surprise_target is None and top_p_decay is None:
-            raise ValueError("surprise_target: pass surprise_target, top_p_decay or both")
+        if surprise_target is None and top_p_decay is None and adaptive_goal is None:
+            raise ValueError("surprise_target: pass surprise_target, top_p_decay or adaptive_goal")
+        if surprise_target is not None and adaptive_goal is not None:
+            raise ValueError("adaptive_goal: is not combined with surprise_target")
+        if adaptive_goal is None and not is_off(adaptive_decay, 0.9):
+            raise ValueError("adaptive_decay: requires adaptive_goal")
         if surprise_target is None and not is_off(surprise_rate, 0.1):
             raise ValueError("surprise_rate: requires surprise_target")
         struct = self._struct = _abi.RuleUpdates()
         self._held: list[Any] = []
-        self.surprise = self.top_p = None
+        self.surprise = self.top_p = self.adaptive_target = None
         self._first: list[tuple[Any, Any]] = []  # (array, its first values)
         if surprise_target is not None:
             target = self._read_floats("surprise_target", surprise_target, 0, np.inf)
@@ -86,6 +108,8 @@ class RuleUpdates:
             self._set_rows("surprise_rate", rate, arrays)
             self.surprise = self._add_values(2 * target, arrays)
             struct.surprise = address_of(self.surprise)
+        if adaptive_goal is not None:
+            self._set_adaptive(adaptive_goal, adaptive_decay, arrays)
         if top_p_decay is not None:
             self._set_top_p(top_p_decay, top_p_first, top_p_min, top_p_reset, arrays)
         else:
@@ -116,7 +140,7 @@ class RuleUpdates:
 
         tokens       int32 [B] or [B, 1]: the drawn tokens; a row with -1 keeps its values.
         logprobs     float32, as `tokens`: their log-probabilities, "processed"; required with
-                     `surprise`.
+                     `surprise` and `adaptive_target`, for which they are those before the rule.
         slots        int32 [B], without repeats: the slots of these rows. None: all slots, row b
                      being slot b.
         live_rows    as in sample(): other rows keep their values.
@@ -127,10 +151,12 @@ class RuleUpdates:
             check_call_slots(slots, self.num_slots, live_rows)
         shapes = ((batch,), (batch, 1))
         found = read_row_tokens("tokens", tokens, shapes, arrays)
-        if self.surprise is not None and logprobs is None:
-            raise ValueError("logprobs: required, because `surprise` depends on them")
+        reader = "surprise" if self.surprise is not None else "adaptive_target"
+        reads_logprobs = getattr(self, reader) is not None
+        if reads_logprobs and logprobs is None:
+            raise ValueError(f"logprobs: required, because `{reader}` depends on them")
         logs = None
-        if logprobs is not None and self.surprise is not None:
+        if logprobs is not None and reads_logprobs:
             logs = read_row_float32("logprobs", logprobs, shapes, arrays)
         live = None
         if live_rows is not None:
@@ -168,12 +194,25 @@ class RuleUpdates:
         self.top_p = self._add_values(start, arrays)
         self._struct.top_p = address_of(self.top_p)
 
+    def _set_adaptive(self, goal: RowFloats, decay: RowFloats, arrays: NumpyArrays) -> None:
+        goals = self._read_floats("adaptive_goal", goal, -1, 1)
+        decays = self._read_floats("adaptive_decay", decay, 0, 0.99)
+        self._set_rows("adaptive_goal", goals, arrays)
+        self._set_rows("adaptive_decay", decays, arrays)
+        self.adaptive_target = self._add_values(goals, arrays)
+        weights = 1 / (1 - decays)
+        struct = self._struct
+        struct.adaptive_target = address_of(self.adaptive_target)
+        struct.adaptive_sum = address_of(self._add_values(goals * weights, arrays))
+        struct.adaptive_weight = address_of(self._add_values(weights, arrays))
+
     def _read_floats(self, name: str, value: Any, low: float, high: float) -> NDArray[np.float32]:
         """A row parameter in host memory, float32 [num_slots], finite and in [low, high]."""
         found, _ = read_row_floats(name, value, self.num_slots, NumpyArrays(None, None))
-        good = (found >= low) & (found <= high) & np.isfinite(found)
+        good = (found >= low) & (found <= np.float32(high)) & np.isfinite(found)
         if not good.all():
-            expected = "finite and >= 0" if high == np.inf else "in (0, 1]"
+            bounds = f"in (0, {high}]" if low == SMALLEST else f"in [{low}, {high}]"
+            expected = "finite and >= 0" if high == np.inf else bounds
             raise ValueError(f"{name}: {found[~good][0]} is not {expected}")
         return np.array(np.broadcast_to(found, (self.num_slots,)), np.float32)
 

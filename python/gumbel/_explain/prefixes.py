@@ -34,6 +34,7 @@ RULES: dict[str, dict[str, Any]] = {
     "surprise": {"surprise": float("inf")},
     "xtc": {"xtc_probability": 0.0, "xtc_threshold": 0.1, "xtc_keep": None},
     "smoothing": {"smoothing_factor": 0.0, "smoothing_curve": 1.0},
+    "adaptive_p": {"adaptive_target": -1.0},
 }  # fmt: skip
 RULE_PARAMETERS = frozenset(name for each in RULES.values() for name in each)
 # Parameters of the draw, which do not change the values of a row.
@@ -43,6 +44,7 @@ TOKEN_LISTS = (
     *("allowed", "banned", "logit_bias", "late_bias", "prompt_tokens", "output_tokens"),
     "xtc_keep",
 )
+_WITHOUT_MIN_KEEP = ("top_k", "temperature", "smoothing", "adaptive_p")
 _JOINT = ("temperature", "top_k", "top_p", "min_p")
 _JOINT_RULES = {"joint": _JOINT, "sglang": _JOINT}
 
@@ -119,7 +121,7 @@ class RowRules:
                 value = float(value)  # a Fraction, for instance
             if place == 0 or value != off or name == "xtc_threshold":
                 found[name] = value
-        if self.min_keep != 1 and rule not in ("top_k", "temperature", "smoothing"):
+        if self.min_keep != 1 and rule not in _WITHOUT_MIN_KEEP:
             found["min_keep"] = self.min_keep
         return found
 
@@ -130,6 +132,8 @@ class RowRules:
             return values["temperature"] != 1 or values.get("temperature_range", 0) != 0
         if rule == "xtc" and values["xtc_threshold"] > 0.5:
             return False
+        if rule == "adaptive_p":
+            return bool(values["adaptive_target"] >= 0)
         name, off = next(iter(RULES[rule].items()))
         return bool(values[name] != off)
 

@@ -34,7 +34,8 @@ class Common(TypedDict, total=False):
     order        the sequence of the rules, each on the renormalised kept set of the one before.
                  A string such as "top_k,typical_p,min_p,temperature", or a list of rules, of:
                  temperature, min_p, top_k, top_p, typical_p, top_n_sigma, epsilon, eta, top_a,
-                 p_less, surprise, xtc, smoothing. The temperature is first if it is not listed.
+                 p_less, surprise, xtc, smoothing, adaptive_p. The temperature is first if it is not
+                 listed.
                  An engine's name selects its order: "vllm", "hf" or "transformers", "llama.cpp",
                  "exllamav3", "text-generation-webui"; and "sglang" and "mlx", whose orders are
                  joint. "joint": top_k, top_p and min_p each on the whole distribution;
@@ -63,6 +64,10 @@ class Common(TypedDict, total=False):
     smoothing_factor, smoothing_curve
                  >= 0, and in [1, 3], one or [B]: the rule smoothing lowers logits by the square and
                  the cube of their distance to the largest one; factor 0: off. Default curve 1.
+    adaptive_target
+                 in [-1, 1], one or [B]: the rule adaptive_p prefers tokens whose probability is
+                 near this value, which RuleUpdates adapts; below 0: off. The rule is last, and no
+                 order has it and xtc. Log-probabilities are those after the rule.
     temperature_range, temperature_exponent
                  >= 0, one or [B]: the temperature is between temperature - range and
                  temperature + range, by the entropy, divided by its largest value, to the power of
@@ -146,6 +151,7 @@ class Common(TypedDict, total=False):
     xtc_keep: Optional[Tokens]
     smoothing_factor: RowFloats
     smoothing_curve: RowFloats
+    adaptive_target: RowFloats
     temperature_range: RowFloats
     temperature_exponent: RowFloats
     min_keep: RowIntegers

@@ -46,6 +46,7 @@ ROW_PARAMETERS = {
     "xtc_threshold": RuleParameter("xtc", 0.1, turns_on=False),
     "smoothing_factor": RuleParameter("smoothing", 0.0),
     "smoothing_curve": RuleParameter("smoothing", 1.0, turns_on=False),
+    "adaptive_target": RuleParameter("adaptive_p", -1.0),
     "temperature_range": RuleParameter("temperature", 0.0),
     "temperature_exponent": RuleParameter("temperature", 1.0),
     "min_keep": RuleParameter(None, 1, turns_on=False, dtype=np.int32),
@@ -134,6 +135,10 @@ def _parse_rules(name: str, text: str) -> Order:
             raise ValueError(f"{name}: {_explain_unknown(text, rule, len(rules))}")
         if rule in rules[:place]:
             raise ValueError(f"{name}: lists {rule!r} twice")
+        if "adaptive_p" in rules[:place]:
+            raise ValueError(f"{name}: lists {rule!r} after 'adaptive_p', which must be last")
+        if "xtc" in rules[:place] and rule == "adaptive_p":
+            raise ValueError(f"{name}: lists both 'xtc' and 'adaptive_p'; use one of them")
         if "xtc" in rules[:place] and rule != "temperature":
             raise ValueError(f"{name}: lists {rule!r} after 'xtc'; only 'temperature' may follow")
     if "temperature" not in rules:
@@ -161,8 +166,10 @@ def check_listed(orders: Tuple[Order, ...], parameter: str, rule: Optional[str])
             "min_p are"
         )
     verb = "does not list" if len(orders) == 1 else "lists"
-    rules = list(orders[0].rules)
-    rules.insert(rules.index("xtc") if "xtc" in rules else len(rules), str(rule))
+    last = [each for each in ("xtc", "adaptive_p") if each in orders[0].rules]
+    rules = [each for each in orders[0].rules if rule != "adaptive_p" or each != "xtc"]
+    place = rules.index(last[0]) if last and last[0] in rules else len(rules)
+    rules.insert(place, str(rule))
     raise ValueError(
         f"{parameter}: {found} {verb} {rule!r}; name the place of the rule, as in "
         f"order={','.join(rules)!r}"

@@ -72,6 +72,17 @@ def test_orders_of_more_rules():
         )
 
 
+def test_adaptive_p():
+    """On the CPU, as GPUs do not support programs."""
+    hidden, weight = make_problem("cpu")
+    rows = {**row_parameters("cpu"), "order": "temperature,top_k,min_p,top_p,adaptive_p"}
+    plain = gumbel.sample(hidden, weight, **rows)
+    rows["adaptive_target"] = torch.tensor([0.3, -1.0, 0.9, 0.05])
+    found = ops.sample(hidden, weight, **rows)
+    assert_same_outputs(found, gumbel.sample(hidden, weight, **rows))
+    assert not torch.equal(found[2], plain.logprobs)
+
+
 def test_unrequested_outputs_are_omitted(device):
     hidden, weight = make_problem(device)
     tokens, status = ops.sample(hidden, weight, logprobs=None, num_samples=3)

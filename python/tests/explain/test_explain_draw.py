@@ -21,6 +21,7 @@ VALUES = {
     "p_less": {"p_less": [True, False]},
     "surprise": {"surprise": [float("inf"), 7.0, 2.0]},
     "smoothing": {"smoothing_factor": [0.0, 0.1], "smoothing_curve": [1.0, 1.5]},
+    "adaptive_p": {"adaptive_target": [-1.0, -0.5, 0.0, 0.4]},
     "xtc": {"xtc_probability": [0.0, 0.5, 1.0], "xtc_threshold": [0.02, 0.1, 0.7]},
     "temperature": {"temperature": [0.0, 0.3, 1.0, 1.7]},
 }
@@ -59,11 +60,13 @@ def make_order(random):
     if random.integers(3) == 0:
         name = str(random.choice(list(NAMED)))
         return name, [*NAMED[name], "temperature"]
-    rules = [rule for rule in VALUES if rule not in ("xtc", "temperature")]
+    rules = [rule for rule in VALUES if rule not in ("xtc", "adaptive_p", "temperature")]
     rules = [str(rule) for rule in random.permutation(rules)[: random.integers(1, 6)]]
     rules.insert(int(random.integers(len(rules) + 1)), "temperature")
     if random.integers(3) == 0:
         rules.insert(len(rules) - (rules[-1] == "temperature"), "xtc")
+    elif random.integers(3) == 0:
+        rules.append("adaptive_p")
     return ",".join(rules), rules
 
 

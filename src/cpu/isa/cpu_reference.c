@@ -174,6 +174,13 @@ static void filter_distances(const float *v, float largest, float centre, float 
         out[i] = gumbel_typical_distance(v[i], largest, centre) > reach ? -INFINITY : v[i];
 }
 
+static void adapt_values(const float *v, float largest, float inverse_mass, float target,
+                         float *out)
+{
+    for (int i = 0; i < GUMBEL_BLOCK; i++)
+        out[i] = v[i] > -INFINITY ? gumbel_adapt_value(v[i], largest, inverse_mass, target) : v[i];
+}
+
 static int filter_block(const float *v, float scale, float bound, float *out)
 {
     int survivors = 0;

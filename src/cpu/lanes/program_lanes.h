@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   The sums of programs (maths/program_rules.h) over a row's values, on the sixteen lanes of
- *        cpu/isa/lanes_*.h. All sums are of integers, so that their order does not show.
+ * WHAT   The sums and changes of programs (maths/program_rules.h) over a row's values, on the
+ *        sixteen lanes of cpu/isa/lanes_*.h. All sums are of integers, so that their order does not
+ *        show.
  * COST   Operations a vector, of AVX-512: spread 22, mass 33, entropy 52, squared 55.
  */
 #ifndef GUMBEL_CPU_PROGRAM_LANES_H
@@ -134,6 +135,23 @@ static void filter_distances(const float *v, float largest, float centre, float 
         const v16f values = vf_load(v + i);
         vf_store(out + i, lanes_at_least(lanes_negative_distance(values, m, c), lowest, values,
                                          vf_set(-INFINITY)));
+    }
+}
+
+/* With the operations of gumbel_adapt_value(). */
+static void adapt_values(const float *v, float largest, float inverse_mass, float target,
+                         float *out)
+{
+    const v16f m = vf_set(largest), inverse = vf_set(inverse_mass), a = vf_set(target);
+    const v16f one = vf_set(1.0f), lowest = vf_set(-FLT_MAX);
+    for (int i = 0; i < GUMBEL_BLOCK; i += 16) {
+        const v16f values = vf_load(v + i);
+        const v16f x = vf_sub(vf_mul(lanes_exp(vf_sub(values, m)), inverse), a);
+        const v16f distance = vf_of_bits(vu_and(vu_of_bits(x), vu_set(0x7fffffffu)));
+        const v16f d = vf_mul(distance, vf_set(1.0f / 0.3f));
+        const v16f lowered = vf_div(vf_mul(vf_mul(vf_set(10.0f), d), d), vf_add(one, d));
+        vf_store(out + i,
+                 lanes_at_least(values, lowest, vf_sub(vf_set(5.0f), lowered), vf_set(-INFINITY)));
     }
 }
 

@@ -148,6 +148,9 @@ static void run_rule(program_run *run, gumbel_program_rule rule)
         cpu_smooth_program_row(&run->row, run->program.smoothing_factor,
                                run->program.smoothing_curve);
         break;
+    case GUMBEL_PROGRAM_ADAPTIVE_P:
+        cpu_adapt_program_row(&run->row, run->program.adaptive_target);
+        break;
     case GUMBEL_PROGRAM_TOP_K:
         run_top_k(run);
         break;

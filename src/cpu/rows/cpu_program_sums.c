@@ -185,6 +185,25 @@ void cpu_smooth_program_row(cpu_program_row *row, float factor, float curve)
     change_blocks(row, smooth_block, &by);
 }
 
+typedef struct adaptation {
+    float largest, inverse_mass, target;
+} adaptation;
+
+static void adapt_block(const cpu_program_row *row, void *how, int64_t block, const float *v,
+                        float *to)
+{
+    const adaptation *by = how;
+    (void)block;
+    row->kernels->adapt_values(v, by->largest, by->inverse_mass, by->target, to);
+}
+
+void cpu_adapt_program_row(cpu_program_row *row, float target)
+{
+    const gumbel_facts facts = cpu_sum_facts(row, GUMBEL_FACT_MASS);
+    adaptation by = {cpu_get_program_values(row).largest, gumbel_invert_mass(facts.mass), target};
+    change_blocks(row, adapt_block, &by);
+}
+
 /* ------------------------------------------------------------------------------------ XTC ---- */
 
 int64_t cpu_find_smallest_from(const cpu_program_row *row, float bound, float *smallest)

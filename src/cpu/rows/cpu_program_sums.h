@@ -47,6 +47,9 @@ void cpu_scale_program_row(cpu_program_row *row, float factor);
 /* gumbel_smooth_value() of all values. */
 void cpu_smooth_program_row(cpu_program_row *row, float factor, float curve);
 
+/* gumbel_adapt_value() of all values. */
+void cpu_adapt_program_row(cpu_program_row *row, float target);
+
 /* The number of values that reach `bound`, and the smallest one of them. */
 int64_t cpu_find_smallest_from(const cpu_program_row *row, float bound, float *smallest);
 

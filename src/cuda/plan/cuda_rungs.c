@@ -207,6 +207,7 @@ static int begins_with_largest(const gumbel_problem *p, const uint8_t *rules)
                                       [GUMBEL_PROGRAM_SURPRISE] = q->surprise.data,
                                       [GUMBEL_PROGRAM_XTC] = q->xtc_probability.data,
                                       [GUMBEL_PROGRAM_SMOOTHING] = q->smoothing_factor.data,
+                                      [GUMBEL_PROGRAM_ADAPTIVE_P] = q->adaptive_target.data,
                                       [GUMBEL_PROGRAM_TEMPERATURE] = q->temperature_range.data};
     for (int i = 0; i < GUMBEL_PROGRAM_LENGTH && rules[i] != GUMBEL_PROGRAM_END; i++) {
         if ((rules[i] == GUMBEL_PROGRAM_TOP_K && p->truncation.top_k.data) ||

@@ -95,6 +95,7 @@ static void copy_programs(gpu_request *generated)
     COPY_ROWS(q->xtc_threshold);
     COPY_ROWS(q->smoothing_factor);
     COPY_ROWS(q->smoothing_curve);
+    COPY_ROWS(q->adaptive_target);
     copy_lists(generated, &q->xtc_keep);
     generated->req.truncation.programs = q;
 }

@@ -33,9 +33,11 @@ static void begin_with_largest(uint8_t *order, uint64_t *random)
 }
 
 /* A random order of 1 to 7 rules, and TEMPERATURE; two thirds of them begin_with_largest(). After
- * XTC only TEMPERATURE, and before it if the temperature is dynamic. */
+ * XTC only TEMPERATURE, and before it if the temperature is dynamic. ADAPTIVE_P follows a third of
+ * the programs without XTC. */
 static void make_rules(uint8_t *rules, int dynamic, uint64_t *random)
 {
+    uint64_t own = *random ^ GUMBEL_PROGRAM_ADAPTIVE_P; /* other choices do not depend on it */
     uint8_t order[GUMBEL_PROGRAM_SMOOTHING];
     int count = 0, most = 1 + (int)random_below(random, 7), has_temperature = 0, has_xtc = 0;
     for (int i = 0; i < GUMBEL_PROGRAM_SMOOTHING; i++) {
@@ -54,7 +56,9 @@ static void make_rules(uint8_t *rules, int dynamic, uint64_t *random)
         rules[count++] = order[i];
     }
     if (!has_temperature)
-        rules[count] = GUMBEL_PROGRAM_TEMPERATURE;
+        rules[count++] = GUMBEL_PROGRAM_TEMPERATURE;
+    if (!has_xtc && one_of(&own, 3))
+        rules[count] = GUMBEL_PROGRAM_ADAPTIVE_P;
 }
 
 static void describe_rules(prefixed_programs *p, int64_t batch)
@@ -99,6 +103,9 @@ static void set_parameters(prefixed_programs *p, request *req, int dynamic, uint
     SET(t->top_p, 0.3f, 0.9f, 0.999f, 1.0f);
     SET(t->min_p, 0.0f, 0.05f, 1e-3f, 0.5f);
 #undef SET
+    uint64_t own = *random ^ GUMBEL_PROGRAM_ADAPTIVE_P;
+    q->adaptive_target =
+        choose_values(p, &used, (const float[CHOICES]){0.5f, 0.05f, 1.0f, -1.0f}, &own);
     t->top_k = (gumbel_row_i32){p->top_k, 1};
 }
 

@@ -11,7 +11,7 @@
 #include "gumbel/programs.h"
 #include "requests.h"
 
-enum { PREFIXED_PROGRAMS = 3, PREFIXED_PROGRAM_ROWS = 80, PREFIXED_PROGRAM_PARAMETERS = 14 };
+enum { PREFIXED_PROGRAMS = 3, PREFIXED_PROGRAM_ROWS = 80, PREFIXED_PROGRAM_PARAMETERS = 15 };
 
 /* Programs of a request, with the parameters of its rows. */
 typedef struct prefixed_programs {

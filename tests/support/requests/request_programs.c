@@ -28,6 +28,8 @@ static const value_table xtc_ts = {
     7, 10, {0.1f, 0.1f, 0.05f, 0.2f, 0.01f, 0.5f, 0.02f, 1, 0.6f, 0x1p-149f}};
 static const value_table factors = {5, 7, {0, 0.2f, 0.5f, 1, 0.05f, 1e-3f, 10}};
 static const value_table curves = {5, 5, {1, 1, 2, 3, 1.5f}};
+static const value_table targets = {
+    5, 10, {0.5f, 0.3f, 0.1f, 0.9f, -1, 0, 1, 0x1p-149f, 1e-4f, -0.5f}};
 static const value_table ranges = {5, 6, {0, 0.3f, 0.5f, 1, 0.1f, 5}};
 static const value_table exponents = {5, 7, {1, 1, 2, 0.5f, 0, 1e-3f, 30}};
 
@@ -55,10 +57,10 @@ static gumbel_row_i32 choose_integers(request *generated, const int32_t *values,
 }
 
 /* A program of 1 to 6 rules. XTC is last, or TEMPERATURE follows if it does not depend on the
- * entropy. */
+ * entropy. ADAPTIVE_P follows a fourth of the programs without XTC. */
 static void make_program(uint8_t *rules, int has_range, uint64_t *random)
 {
-    uint8_t all[GUMBEL_PROGRAM_SMOOTHING];
+    uint8_t all[GUMBEL_PROGRAM_LENGTH];
     int count = 1 + (int)random_below(random, 6), xtc = -1, temperature = -1, last = count - 1;
     for (uint32_t i = 0; i < GUMBEL_PROGRAM_SMOOTHING; i++) {
         const uint32_t at = random_below(random, i + 1);
@@ -86,6 +88,8 @@ static void make_program(uint8_t *rules, int has_range, uint64_t *random)
                 break;
             }
     }
+    if (xtc < 0 && random_below(random, 4) == 0)
+        all[count++] = GUMBEL_PROGRAM_ADAPTIVE_P;
     for (int i = 0; i < GUMBEL_PROGRAM_LENGTH; i++)
         rules[i] = i < count ? all[i] : GUMBEL_PROGRAM_END;
 }
@@ -120,6 +124,7 @@ void request_make_programs(request *generated, uint64_t *random)
     q->xtc_threshold = choose_rows(generated, &xtc_ts, random);
     q->smoothing_factor = choose_rows(generated, &factors, random);
     q->smoothing_curve = choose_rows(generated, &curves, random);
+    q->adaptive_target = choose_rows(generated, &targets, random);
     if (random_below(random, 4) == 0)
         q->xtc_keep = request_make_lists(generated, 3, NULL, 0, random);
     generated->truncation.programs = q;
@@ -161,7 +166,8 @@ void request_skip_programs(gumbel_programs *q, int64_t first)
                                 &q->xtc_probability,
                                 &q->xtc_threshold,
                                 &q->smoothing_factor,
-                                &q->smoothing_curve};
+                                &q->smoothing_curve,
+                                &q->adaptive_target};
     gumbel_row_i32 *integers[] = {&q->program, &q->min_keep};
     for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
         if (floats[i]->data && floats[i]->stride != GUMBEL_SAME)

@@ -77,6 +77,7 @@ static void spread_programs(slotted *generated, gumbel_programs *q)
     SPREAD(q->xtc_threshold, 1);
     SPREAD(q->smoothing_factor, 1);
     SPREAD(q->smoothing_curve, 1);
+    SPREAD(q->adaptive_target, 1);
 }
 
 /* Assigns a random slot to each row. */

@@ -136,6 +136,22 @@ static float *make_first_values(step_rules *s, uint64_t *random, const float *ch
     return values;
 }
 
+/* ADAPTIVE_P instead of the surprise, whose log-probabilities are others. */
+static void make_adaptive_updates(step_rules *s, uint64_t *random)
+{
+    static const float goals[] = {0.5f, 0.1f, 1, -1}, decays[] = {0.9f, 0.99f, 0};
+    const size_t bytes = (size_t)s->batch * sizeof(float);
+    gumbel_rule_updates *u = &s->updates;
+    s->first_adaptive = make_first_values(s, random, (const float[]){0.5f, 1, 0.1f}, 3);
+    u->surprise = NULL;
+    u->adaptive_target = copy(s, s->first_adaptive, bytes);
+    u->adaptive_sum = copy(s, s->first_adaptive, bytes);
+    u->adaptive_weight = copy(s, s->first_adaptive, bytes);
+    u->adaptive_goal = choose_floats(s, random, goals, 4);
+    if (one_of(random, 2))
+        u->adaptive_decay = choose_floats(s, random, decays, 3);
+}
+
 static void make_updates(step_rules *s, int32_t first, uint64_t *random)
 {
     static const float targets[] = {3, 5, 1, 0.5f}, rates[] = {0.1f, 1, 0};
@@ -157,6 +173,8 @@ static void make_updates(step_rules *s, int32_t first, uint64_t *random)
         u->top_p_min = choose_floats(s, random, top_ps, 4);
     if (one_of(random, 2))
         u->top_p_reset = choose_integers(s, random, first, first + 40);
+    if (one_of(random, 3))
+        make_adaptive_updates(s, random);
 }
 
 /* ----------------------------------------------------------------------------------- state ---- */
@@ -219,6 +237,7 @@ void step_rules_free(step_rules *s)
         s->memory->release(s->owned[i]);
     free(s->first_surprise);
     free(s->first_top_p);
+    free(s->first_adaptive);
     free(s);
 }
 
@@ -236,10 +255,13 @@ void step_rules_attach(step_rules *s, request *req, gumbel_programs *programs)
     if (s->rules.min_position.data)
         s->rules.position = req->sampling.position;
     if (!programs) {
-        s->updates.surprise = s->updates.top_p = NULL;
+        s->updates.surprise = s->updates.top_p = s->updates.adaptive_target = NULL;
         return;
     }
-    programs->surprise = (gumbel_row_f32){s->updates.surprise, 1};
+    if (s->updates.surprise)
+        programs->surprise = (gumbel_row_f32){s->updates.surprise, 1};
+    if (s->updates.adaptive_target)
+        programs->adaptive_target = (gumbel_row_f32){s->updates.adaptive_target, 1};
     req->truncation.top_p = (gumbel_row_f32){s->updates.top_p, 1};
     req->truncation.programs = programs;
     req->sampling.truncation = &req->truncation;
@@ -258,6 +280,11 @@ gumbel_status step_rules_start(const step_rules *s, gumbel_device *device, void 
         s->memory->put(s->updates.surprise, s->first_surprise, bytes);
     if (s->updates.top_p)
         s->memory->put(s->updates.top_p, s->first_top_p, bytes);
+    if (s->updates.adaptive_target) {
+        s->memory->put(s->updates.adaptive_target, s->first_adaptive, bytes);
+        s->memory->put(s->updates.adaptive_sum, s->first_adaptive, bytes);
+        s->memory->put(s->updates.adaptive_weight, s->first_adaptive, bytes);
+    }
     return gumbel_recent_start(device, stream, &s->recent, s->batch, NULL, NULL, &s->texts, error);
 }
 
@@ -277,7 +304,7 @@ gumbel_status step_rules_follow(const step_rules *s, gumbel_device *device, void
     u.logprobs = logprobs;
     u.token_stride = samples;
     if (!logprobs)
-        u.surprise = NULL;
+        u.surprise = u.adaptive_target = NULL;
     const gumbel_status status = gumbel_recent_append(device, stream, &s->recent, s->batch, NULL,
                                                       tokens, samples, NULL, error);
     return status == GUMBEL_OK ? gumbel_update_rules(device, stream, &u, error) : status;
@@ -288,6 +315,7 @@ void step_rules_arrays(const step_rules *s, step_array arrays[STEP_ARRAYS])
     const gumbel_recent *r = &s->recent;
     const gumbel_row_lists *l = &s->lists;
     const size_t rows = (size_t)s->batch, places = rows * (size_t)l->capacity;
+    const size_t adaptive = s->updates.adaptive_target ? rows * sizeof(float) : 0;
     const step_array all[STEP_ARRAYS] = {
         {"rings", r->tokens, rows * (size_t)r->capacity * sizeof *r->tokens},
         {"counts of rings", r->count, rows * sizeof *r->count},
@@ -298,6 +326,9 @@ void step_rules_arrays(const step_rules *s, step_array arrays[STEP_ARRAYS])
         {"status of lists", l->status, rows * sizeof *l->status},
         {"surprise", s->updates.surprise, s->updates.surprise ? rows * sizeof(float) : 0},
         {"top_p", s->updates.top_p, s->updates.top_p ? rows * sizeof(float) : 0},
+        {"adaptive_target", s->updates.adaptive_target, adaptive},
+        {"adaptive_sum", s->updates.adaptive_sum, adaptive},
+        {"adaptive_weight", s->updates.adaptive_weight, adaptive},
     };
     memcpy(arrays, all, sizeof all);
 }

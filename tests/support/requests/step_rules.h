@@ -29,7 +29,8 @@ typedef struct step_rules {
     gumbel_list_rules rules;
     gumbel_row_lists lists;
     gumbel_rule_updates updates;
-    float *first_surprise, *first_top_p; /* in host memory: the values before the first step */
+    /* In host memory: the values before the first step. */
+    float *first_surprise, *first_top_p, *first_adaptive;
     void *owned[40];
     int owned_count;
 } step_rules;
@@ -39,8 +40,8 @@ step_rules *step_rules_make(const request_plan *plan, const step_memory *memory)
 void step_rules_free(step_rules *s);
 
 /* Lets a request, whose memory is the device's, read lists and parameters. Its `programs`, NULL if
- * it has none, then have the updated surprise, and its truncation has the updated top_p. The rings
- * count tokens in its history, if it has one. */
+ * it has none, then have the updated surprise or target of ADAPTIVE_P, and its truncation has the
+ * updated top_p. The rings count tokens in its history, if it has one. */
 void step_rules_attach(step_rules *s, request *req, gumbel_programs *programs);
 
 /* Restores rings, history and parameters to their state before the first step. */
@@ -52,7 +53,7 @@ gumbel_status step_rules_list(const step_rules *s, gumbel_device *device, void *
                               gumbel_error *error);
 
 /* Appends the first of each row's `samples` tokens to its ring, and updates the parameters of
- * programs. `logprobs` have the shape of the tokens; NULL: the surprise stays. */
+ * programs. `logprobs` have the shape of the tokens; NULL: only top_p changes. */
 gumbel_status step_rules_follow(const step_rules *s, gumbel_device *device, void *stream,
                                 const int32_t *tokens, const float *logprobs, int32_t samples,
                                 gumbel_error *error);
@@ -64,7 +65,7 @@ typedef struct step_array {
     size_t bytes;
 } step_array;
 
-enum { STEP_ARRAYS = 9 };
+enum { STEP_ARRAYS = 12 };
 
 void step_rules_arrays(const step_rules *s, step_array arrays[STEP_ARRAYS]);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Runs the program of a row on a list of at most kShortlist tokens, by one CTA (docs/maths.md,
- * section 15). The tokens are sorted: larger values first, then lower ids. No rule changes that
- * order, and each one keeps a range of it: a threshold, TOP_K or TOP_P moves its end, TYPICAL_P
- * and XTC also its beginning.
+ * section 15). The tokens are sorted: larger values first, then lower ids. No rule but ADAPTIVE_P,
+ * the last one, changes that order, and each one keeps a range of it: a threshold, TOP_K or TOP_P
+ * moves its end, TYPICAL_P and XTC also its beginning.
  *
  * A row runs through this code once, usually with 50 to 100 tokens, so one warp runs all rules
  * without a barrier, and all of its lanes hold equal copies of the range.
@@ -248,6 +248,18 @@ struct program_list {
         end_change();
     }
 
+    /* The last rule; the tokens then are in no order. */
+    __device__ void run_adaptive_p(const gumbel_facts &facts)
+    {
+        const float largest = value_at(begin), inverse = gumbel_invert_mass(facts.mass);
+        __syncwarp(); /* before the largest value is written */
+#pragma unroll 1
+        for (int at = begin + (int)threadIdx.x % 32; at < end; at += 32)
+            value_at(at) =
+                gumbel_adapt_value(value_at(at), largest, inverse, program.adaptive_target);
+        __syncwarp();
+    }
+
     /* Finds the tokens that XTC may exclude; exclude_top_choices() excludes them. */
     __device__ void run_xtc(const gumbel_facts &facts)
     {
@@ -308,6 +320,7 @@ struct program_list {
         case GUMBEL_PROGRAM_TEMPERATURE:
             return program.temperature_range > 0.0f ? GUMBEL_FACT_ENTROPY : 0;
         case GUMBEL_PROGRAM_XTC:
+        case GUMBEL_PROGRAM_ADAPTIVE_P:
             return GUMBEL_FACT_MASS;
         default:
             return max(gumbel_threshold_facts(rule), 0);
@@ -325,6 +338,8 @@ struct program_list {
             return run_temperature(facts);
         case GUMBEL_PROGRAM_SMOOTHING:
             return run_smoothing();
+        case GUMBEL_PROGRAM_ADAPTIVE_P:
+            return run_adaptive_p(facts);
         case GUMBEL_PROGRAM_TOP_K:
             return run_top_k();
         case GUMBEL_PROGRAM_TOP_P:

@@ -69,7 +69,7 @@ __device__ __forceinline__ void prefetch_program(const gumbel_problem &q, int64_
     assign(q.sampling.temperature), assign(r.temperature_range), assign(r.temperature_exponent);
     assign(r.typical_p), assign(r.top_n_sigma), assign(r.epsilon), assign(r.eta), assign(r.top_a);
     assign(r.surprise), assign(r.xtc_probability), assign(r.xtc_threshold);
-    assign(r.smoothing_factor), assign(r.smoothing_curve);
+    assign(r.smoothing_factor), assign(r.smoothing_curve), assign(r.adaptive_target);
     if (data)
         ptx_prefetch_line_to_l1((const char *)data + slot * stride);
 }

@@ -126,6 +126,13 @@ __device__ __noinline__ void smooth_values(slice_source source, float bound, flo
                   [=](float v) { return gumbel_smooth_value(v, largest, factor, curve); });
 }
 
+__device__ __noinline__ void adapt_values(slice_source source, float bound, float largest,
+                                          float inverse_mass, float target)
+{
+    change_values(source, bound,
+                  [=](float v) { return gumbel_adapt_value(v, largest, inverse_mass, target); });
+}
+
 /* --------------------------------------------------------------------------------- typical ---- */
 
 /* Orders tokens from `bound` on by descending distance: the key is the complement of its bits, as

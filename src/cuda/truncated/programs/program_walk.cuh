@@ -138,6 +138,16 @@ struct program_walk {
         bound = lowest = -FLT_MAX;
     }
 
+    /* The last rule; `largest` is then an upper bound. */
+    __device__ void run_adaptive_p()
+    {
+        const gumbel_facts facts = sum_facts(source, bound, GUMBEL_FACT_MASS, largest);
+        adapt_values(source, bound, largest, gumbel_invert_mass(facts.mass),
+                     program.adaptive_target);
+        bound = lowest = -FLT_MAX;
+        largest = 5.0f;
+    }
+
     /* Finds the tokens that XTC may exclude; exclude_top_choices() excludes them. */
     __device__ void run_xtc()
     {
@@ -169,6 +179,8 @@ struct program_walk {
             return run_temperature(last);
         case GUMBEL_PROGRAM_SMOOTHING:
             return run_smoothing();
+        case GUMBEL_PROGRAM_ADAPTIVE_P:
+            return run_adaptive_p();
         case GUMBEL_PROGRAM_TOP_K:
             return run_top_k();
         case GUMBEL_PROGRAM_TOP_P:
