@@ -52,20 +52,14 @@
  * that they have on average over the coin, and log-probabilities are of this distribution. Only
  * TEMPERATURE may follow XTC. A row in which a token of xtc_keep would be removed skips the rule.
  *
-<<<<<<< HEAD
- * Ties. Tokens with equal v are kept or removed together. With GUMBEL_TIES_EXACT, TOP_K and TOP_P
- * keep the lowest ids of the tokens at their cutoff, and of the tokens with v = x, XTC keeps only
- * the highest id. A token of the largest v always remains, except under TYPICAL_P and XTC. Tokens
- * with y = -inf are in no sum and no count.
-=======
  * ADAPTIVE_P prefers tokens whose probability is near a target that gumbel_update_rules() adapts
  * from draw to draw. No rule follows it, and a program that has XTC cannot have it. After it, all
  * tokens of little probability have about equal z, so MIN_P or TOP_K should come before it.
  *
- * Ties. Tokens with equal v stay or go together; with GUMBEL_TIES_EXACT lower ids stay first at the
- * ends of TOP_K and TOP_P, and the one of highest id stays at XTC's x. The largest v always stays,
- * except under TYPICAL_P and XTC. Tokens with y = -inf are in no sum and no count.
->>>>>>> 48060be9 (programs: add ADAPTIVE_P, llama.cpp's adaptive-p)
+ * Ties. Tokens with equal v are kept or removed together. With GUMBEL_TIES_EXACT, TOP_K and TOP_P
+ * keep the lowest ids of the tokens at their cutoff, and of the tokens with v = x, XTC keeps only
+ * the highest id. A token of the largest v always remains, except under TYPICAL_P and XTC. Tokens
+ * with y = -inf are in no sum and no count.
  *
  * Outputs. A removed token has z = -inf: it is in no list of top tokens, and has no rank.
  *
