@@ -607,12 +607,28 @@ GUMBEL_CALL gumbel_sample_logits(gumbel_device *device, void *stream, const gumb
  *  removes. Noise, samples and given tokens have no effect.
  *  processed  [B, V] float32 rows at `stride` elements; 0 means V. `processed` may be the logits
  *             themselves if these are float32 with the same stride; the call then works in place.
+ *             Otherwise rows and logits must not overlap.
  *  workspace  gumbel_workspace_size() bytes with `output` NULL
  *  rows       A row with a NaN or +inf is NaN in all elements.
  *  else       as gumbel_sample_logits().                                               since 0.1 */
 GUMBEL_CALL gumbel_process_logits(gumbel_device *device, void *stream, const gumbel_logits *logits,
                                   const gumbel_sampling *sampling, float *processed, int64_t stride,
                                   void *workspace, size_t workspace_bytes, gumbel_error *error);
+
+/* gumbel_process_logits_into(): as gumbel_process_logits(), to rows of the dtype of the logits, so
+ *  that float16 and bfloat16 logits can be processed in place.
+ *  processed  [B, V] rows of `dtype` at `stride` elements; 0 means V. They may be the logits
+ *             themselves if dtype and stride are equal, and must not overlap them otherwise.
+ *  dtype      GUMBEL_FLOAT32, or the dtype of the logits
+ *  rounding   z is computed in float32 and rounded once, to nearest, ties to even. A finite z that
+ *             rounds beyond the largest finite value becomes infinite, as in IEEE 754: in float16
+ *             +inf from 65520 on, -inf from -65520 on. Subnormal values are kept.
+ *  else       as gumbel_process_logits().                                              since 0.3 */
+GUMBEL_CALL gumbel_process_logits_into(gumbel_device *device, void *stream,
+                                       const gumbel_logits *logits, const gumbel_sampling *sampling,
+                                       void *processed, gumbel_dtype dtype, int64_t stride,
+                                       void *workspace, size_t workspace_bytes,
+                                       gumbel_error *error);
 
 /* gumbel_softmax(): write the probabilities of the draw: exp(z - lse), or 0 if z is -inf as in
  *  gumbel_process_logits(). With truncation the probabilities are renormalised. Greedy rows give

@@ -209,6 +209,20 @@ static void check_processed_logits(const problem &of, gumbel::values::device &de
     in_place.values = gumbel::matrix(own, B, V);
     CHECK(device.process_logits(in_place, how(), gumbel::matrix(own, B, V), space));
     CHECK(same_bits(z, own) && std::fabs(z[3] - of.scores[3] / 0.8f) < 1e-5);
+    std::vector<gumbel::bfloat16> halves(B * V), apart(B * V);
+    for (int i = 0; i < B * V; i++) /* values in [1, 16) */
+        halves[i].bits = static_cast<std::uint16_t>(0x3f80 + i % 512);
+    in_place.values = gumbel::matrix(halves, B, V);
+    CHECK(device.process_logits(in_place, how(), gumbel::matrix(z, B, V), space));
+    CHECK(device.process_logits(in_place, how(), gumbel::matrix(apart, B, V), space));
+    CHECK(device.process_logits(in_place, how(), gumbel::matrix(halves, B, V), space));
+    for (int i = 0; i < B * V; i++) {
+        std::uint32_t bits = 0;
+        std::memcpy(&bits, &z[i], sizeof bits);
+        CHECK(halves[i].bits == apart[i].bits);
+        CHECK(halves[i].bits == (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+    CHECK(!device.process_logits(of.logits(), how(), gumbel::matrix(halves, B, V), space));
     for (int b = 0; b < B; b++) {
         double sum = 0;
         for (int i = 0; i < V; i++)

@@ -32,6 +32,13 @@ typedef struct gumbel_finish_call {
     const gumbel_output *output; /* all fields of this version */
 } gumbel_finish_call;
 
+/* Rows [B, V] that a call writes: row b starts at element b * stride. */
+typedef struct gumbel_row_array {
+    void *data;
+    gumbel_dtype dtype;
+    int64_t stride; /* >= V */
+} gumbel_row_array;
+
 /* Arguments of draw_group(): parts of a vocabulary, one of which is drawn by its log-mass
  * (gumbel/dist.h); or one part that is added to a streamed draw. */
 typedef struct gumbel_parts_call {
@@ -164,16 +171,16 @@ typedef struct gumbel_backend {
     gumbel_status (*sample)(gumbel_device *device, const gumbel_problem *problem,
                             const gumbel_plan *plan, const gumbel_output *output, void *workspace,
                             gumbel_error *error);
-    /* Writes z to processed [B, V] at `stride`, -inf for tokens that cannot be drawn. The problem
-     * has logits; on a CPU it may have a head instead. batch > 0; `processed` may be the logits.
-     * Purpose ROWS. */
+    /* Writes z to `processed`, -inf for tokens that cannot be drawn. The problem has logits; on a
+     * CPU it may have a head instead, if the rows are float32. batch > 0; `processed` may be the
+     * logits. Purpose ROWS. */
     gumbel_status (*store_processed)(gumbel_device *device, const gumbel_problem *problem,
-                                     const gumbel_plan *plan, float *processed, int64_t stride,
+                                     const gumbel_plan *plan, gumbel_row_array processed,
                                      void *workspace, gumbel_error *error);
-    /* Writes softmax(z) to probabilities [B, V] at `stride`, as store_processed(). */
+    /* Writes softmax(z) to float32 rows, as store_processed(). */
     gumbel_status (*store_probabilities)(gumbel_device *device, const gumbel_problem *problem,
-                                         const gumbel_plan *plan, float *probabilities,
-                                         int64_t stride, void *workspace, gumbel_error *error);
+                                         const gumbel_plan *plan, gumbel_row_array probabilities,
+                                         void *workspace, gumbel_error *error);
     /* Computes every tile of logits and discards it, to time the product. Purpose PRODUCT. */
     gumbel_status (*multiply)(gumbel_device *device, const gumbel_problem *problem,
                               const gumbel_plan *plan, void *workspace, gumbel_error *error);

@@ -162,6 +162,8 @@ typedef struct cpu_kernels {
     /* z[i] = transform(from[i] + bias[i]) for i < count; z may be `from`. */
     void (*transform_logits)(const void *from, gumbel_dtype dtype, int count,
                              const cpu_transform *transform, float *z);
+    /* to[i] = v[i], rounded to nearest even, for i < count. */
+    void (*store_values)(const float *v, int64_t count, gumbel_dtype dtype, void *to);
     /* z[32 * w + i] = -inf if bit i of drop[w] is set, w < words. */
     void (*mask_tokens)(float *z, const uint32_t *drop, int words);
     void (*draw_tokens)(const float *y, const cpu_draw *draw);
@@ -204,12 +206,12 @@ typedef struct cpu_kernels {
 #define CPU_KERNELS(isa_, panel_rows_)                                                             \
     {                                                                                              \
         .isa = (isa_), .panel_rows = (panel_rows_), .multiply_tile = multiply_tile,                \
-        .transform_logits = transform_logits, .mask_tokens = mask_tokens,                          \
-        .draw_tokens = draw_tokens, .make_noise = make_noise, .find_maxima = find_maxima,          \
-        .find_blocks_from = find_blocks_from, .sum_masses = sum_masses,                            \
-        .collect_values = collect_values, .add_to_bins = add_to_bins, .sum_facts = sum_facts,      \
-        .filter_distances = filter_distances, .adapt_values = adapt_values,                        \
-        .filter_block = filter_block, .count_above = count_above,                                  \
+        .transform_logits = transform_logits, .store_values = store_values,                        \
+        .mask_tokens = mask_tokens, .draw_tokens = draw_tokens, .make_noise = make_noise,          \
+        .find_maxima = find_maxima, .find_blocks_from = find_blocks_from,                          \
+        .sum_masses = sum_masses, .collect_values = collect_values, .add_to_bins = add_to_bins,    \
+        .sum_facts = sum_facts, .filter_distances = filter_distances,                              \
+        .adapt_values = adapt_values, .filter_block = filter_block, .count_above = count_above,    \
         .exponentiate_row = exponentiate_row, .scale_row = scale_row,                              \
         .quantize_rows = quantize_rows, .bound_logits = bound_logits                               \
     }

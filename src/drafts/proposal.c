@@ -208,8 +208,8 @@ gumbel_status gumbel_proposal_read(const gumbel_proposal *proposal, gumbel_devic
         return read_in_chunks(proposal, device, problem, b, z, error);
     gumbel_problem p = gumbel_proposal_processed(problem);
     p = gumbel_problem_slice(&p, b, 1);
-    return device->backend->store_processed(device, &p, NULL, z, p.vocab, proposal->workspace,
-                                            error);
+    const gumbel_row_array into = {z, GUMBEL_FLOAT32, p.vocab};
+    return device->backend->store_processed(device, &p, NULL, into, proposal->workspace, error);
 }
 
 /* ------------------------------------------------------------------------------ on a GPU ---- */
@@ -231,10 +231,10 @@ static gumbel_status process_rows(const gumbel_proposal *proposal, gumbel_device
 {
     gumbel_problem p = gumbel_proposal_processed(problem);
     p = gumbel_proposal_stored(&p, rows, proposal->row_stride);
-    return p.features
-               ? device->backend->store_processed(device, &p, NULL, rows, proposal->row_stride,
-                                                  proposal->workspace, error)
-               : GUMBEL_OK;
+    const gumbel_row_array into = {rows, GUMBEL_FLOAT32, proposal->row_stride};
+    return p.features ? device->backend->store_processed(device, &p, NULL, into,
+                                                         proposal->workspace, error)
+                      : GUMBEL_OK;
 }
 
 gumbel_status gumbel_proposal_queue(const gumbel_proposal *proposal, gumbel_device *device,

@@ -187,6 +187,55 @@ static void standalone_truncated(void)
     problem_free(host);
 }
 
+/* Rows of 16 bits in place: temperatures that overflow float16 or give subnormals, with and without
+ * truncation, compared with the CPU's bits. */
+static void check_rounded(gumbel_dtype dtype, int64_t vocab, int64_t gap, int truncated)
+{
+    float temperature[] = {1, 0.7f, 1e-4f, 1e7f, 0};
+    int32_t top_k[] = {0, 5, 100, 1, 0};
+    problem_plan plan = {.batch = 5, .vocab = vocab, .hidden_size = 1, .seed = 9};
+    problem *host = problem_make(&plan);
+    gumbel_logits logits = make_logits(host, dtype, gap), on_gpu = gpu_logits(&logits);
+    void *copies[] = {gpu_copy(temperature, sizeof temperature), gpu_copy(top_k, sizeof top_k)};
+    void *rows[2] = {(void *)(uintptr_t)logits.logits.data, (void *)(uintptr_t)on_gpu.logits.data};
+    size_t size = tensor_bytes(&logits.logits), bytes;
+    uint16_t *found = make_zeroed(size, 1);
+    for (int i = 0; i < 2; i++) {
+        gumbel_truncation cut = {.struct_size = sizeof cut, .top_k = {i ? copies[1] : top_k, 0}};
+        gumbel_sampling how = {.struct_size = sizeof how,
+                               .temperature = {i ? copies[0] : temperature, 0},
+                               .truncation = truncated ? &cut : NULL};
+        const gumbel_logits *in = i ? &on_gpu : &logits;
+        gumbel_device *device = i ? gpu : cpu;
+        gumbel_error error = {"", ""};
+        if (gumbel_workspace_size(device, NULL, in, &how, NULL, &bytes, &error) != GUMBEL_OK)
+            die("%s: %s", error.field, error.message);
+        void *workspace = i ? gpu_hostile(bytes) : poisoned_workspace(bytes);
+        CHECK(gumbel_process_logits_into(device, NULL, in, &how, rows[i], dtype, in->logits.stride,
+                                         workspace, bytes, &error) == GUMBEL_OK,
+              "%s: %s", error.field, error.message);
+        if (i)
+            GPU(cuCtxSynchronize);
+        (i ? gpu_free : free)(workspace);
+    }
+    gpu_fetch(found, rows[1], size);
+    CHECK(memcmp(found, rows[0], size) == 0, "%s, V %d", dtype_name(dtype), (int)vocab);
+    draws_compared += plan.batch;
+    free(found);
+    for (int i = 0; i < 2; i++)
+        gpu_free(copies[i]);
+    gpu_free(rows[1]);
+    free(rows[0]);
+    problem_free(host);
+}
+
+static void standalone_rounded(void)
+{
+    static const int64_t vocabs[] = {1, 70, 4097, 32000, 151936};
+    for (int i = 0; i < 20; i++)
+        check_rounded(i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, vocabs[i / 4], i % 3, i / 2 % 2);
+}
+
 /* ids [B, k] and values [B, k] of the CPU or the GPU, in that device's memory. */
 static void select_top(gumbel_device *device, const gumbel_logits *logits, const float *temperature,
                        int32_t k, int32_t *ids, float *values, int32_t *tokens)
@@ -268,6 +317,7 @@ int main(int argc, char **argv)
         {"standalone_invariance", standalone_invariance},
         {"standalone_odd_rows", standalone_odd_rows},
         {"standalone_truncated", standalone_truncated},
+        {"standalone_rounded", standalone_rounded},
         {"standalone_top_k", standalone_top_k},
         {"standalone_small", standalone_small},
         {NULL, NULL},

@@ -219,16 +219,18 @@ bool draws_agree(test_problem *test, gumbel_device *cpu, cuda_truncated_params p
 bool processed_agree(test_problem *test, gumbel_device *cpu, cuda_truncated_params p)
 {
     const gumbel_problem &q = p.problem;
-    std::vector<float> host((size_t)(q.batch * q.vocab)), ours(host.size(), -12345.0f);
-    if (request_process(cpu, &test->req->logits, &test->req->sampling, host.data()))
-        return false;
     p.processed_stride = q.vocab;
+    p.processed_dtype = one_in(&test->random, 2) ? q.logits.dtype : GUMBEL_FLOAT32;
+    processed_rows host(q.batch, q.vocab, p.processed_dtype, 0.0f), ours = host;
+    if (request_process_into(cpu, &test->req->logits, &test->req->sampling, host.data(),
+                             p.processed_dtype, 0))
+        return false;
     p.processed = ours.data();
     emulate_programs(p, &test->random, test->what);
-    for (size_t i = 0; i < host.size(); i++)
-        if (!same_float(host[i], ours[i])) {
-            printf("%s: processed[%zu] is %a, not %a\n", test->what, i, (double)ours[i],
-                   (double)host[i]);
+    for (int64_t i = 0; i < q.batch * q.vocab; i++)
+        if (!same_float(host.load(0, i), ours.load(0, i))) {
+            printf("%s: processed[%d] is %a, not %a\n", test->what, (int)i, (double)ours.load(0, i),
+                   (double)host.load(0, i));
             return false;
         }
     return true;

@@ -292,19 +292,28 @@ bool processed_agree(test_problem *test, gumbel_device *cpu, cuda_truncated_para
                      int64_t clusters)
 {
     const gumbel_problem &q = p.problem;
-    const float untouched = -12345.0f;
-    std::vector<float> host((size_t)(q.batch * q.vocab));
-    if (request_process(cpu, &test->req->logits, &test->req->sampling, host.data()))
+    const gumbel_tensor &l = q.logits;
+    const float untouched = -12352.0f; /* exact in every dtype */
+    const bool same = one_in(&test->random, 2), in_place = same && one_in(&test->random, 2);
+    p.processed_stride = in_place ? l.stride : q.vocab + random_below(&test->random, 3);
+    p.processed_dtype = same ? l.dtype : GUMBEL_FLOAT32;
+    processed_rows rows(q.batch, p.processed_stride, p.processed_dtype, untouched);
+    processed_rows host(q.batch, q.vocab, p.processed_dtype, untouched);
+    if (in_place) {
+        memcpy(rows.data(), l.data,
+               (size_t)((q.batch - 1) * l.stride + q.vocab) * dtype_size(l.dtype));
+        p.problem.logits.data = rows.data();
+    }
+    const processed_rows before = rows;
+    if (request_process_into(cpu, &test->req->logits, &test->req->sampling, host.data(),
+                             p.processed_dtype, 0))
         return false;
-    p.processed_stride = q.vocab + random_below(&test->random, 3);
-    std::vector<float> ours((size_t)(q.batch * p.processed_stride), untouched);
-    p.processed = ours.data();
+    p.processed = rows.data();
     emulate_cluster(p, clusters, &test->random, test->what);
     for (int64_t b = 0; b < q.batch; b++)
         for (int64_t i = 0; i < p.processed_stride; i++) {
             bool served = (!p.row_states || p.row_states[b] == CUDA_ROW_FALLBACK) && i < q.vocab;
-            float found = ours[(size_t)(b * p.processed_stride + i)];
-            float expected = served ? host[(size_t)(b * q.vocab + i)] : untouched;
+            float found = rows.load(b, i), expected = (served ? host : before).load(b, i);
             if (same_float(found, expected))
                 continue;
             printf("%s: row %d: processed[%d] is %a, not %a\n", test->what, (int)b, (int)i,

@@ -186,28 +186,39 @@ static void check_draw(gumbel_device *device, const request *req, const outcome 
     free_guard_set(&f);
 }
 
-/* gumbel_process_logits() into rows with gaps, which must not be written. */
-static void check_process(gumbel_device *device, const request *req, int at_front)
+/* The result of gumbel_process_logits(), rounded to `dtype`: [B, V] at `stride`, 0xA7 in gaps. */
+static void *make_rounded(gumbel_device *device, const request *req, gumbel_dtype dtype,
+                          int64_t stride)
+{
+    int64_t batch = req->plan.batch, vocab = req->plan.vocab;
+    size_t size = (size_t)(batch * stride) * dtype_size(dtype);
+    float *z = make_zeroed((size_t)(batch * vocab), sizeof *z);
+    void *rounded = make_zeroed(size, 1);
+    memset(rounded, 0xA7, size);
+    assert_int_equal(request_process(device, &req->logits, &req->sampling, z), GUMBEL_OK);
+    for (int64_t b = 0; b < batch; b++)
+        for (int64_t i = 0; i < vocab; i++)
+            dtype_store(rounded, dtype, b * stride + i, z[b * vocab + i]);
+    free(z);
+    return rounded;
+}
+
+/* Processes logits into rows with gaps, which must not be written. */
+static void check_process(gumbel_device *device, const request *req, gumbel_dtype dtype,
+                          int at_front)
 {
     int64_t batch = req->plan.batch, vocab = req->plan.vocab, stride = vocab + 3;
-    size_t length = (size_t)((batch - 1) * stride + vocab), bytes;
+    size_t length = (size_t)((batch - 1) * stride + vocab) * dtype_size(dtype), bytes;
     guard_set f = {.at_front = at_front};
     request r;
     guard_request(&f, req, &r);
-    float *expected = make_zeroed((size_t)(batch * vocab), sizeof *expected);
-    float *found = guard_copy(&f, NULL, length * sizeof *found, 1), gap;
-    memset(&gap, 0xA7, sizeof gap);
-    assert_int_equal(request_process(device, &req->logits, &req->sampling, expected), GUMBEL_OK);
+    void *expected = make_rounded(device, req, dtype, stride);
+    void *found = guard_copy(&f, NULL, length, 1);
     void *workspace = guard_workspace(&f, device, &r, NULL, &bytes);
-    assert_int_equal(gumbel_process_logits(device, NULL, &r.logits, &r.sampling, found, stride,
-                                           workspace, bytes, NULL),
+    assert_int_equal(gumbel_process_logits_into(device, NULL, &r.logits, &r.sampling, found, dtype,
+                                                stride, workspace, bytes, NULL),
                      GUMBEL_OK);
-    for (int64_t b = 0; b < batch; b++) {
-        assert_memory_equal(found + b * stride, expected + b * vocab,
-                            (size_t)vocab * sizeof *found);
-        for (int64_t i = vocab; i < stride && b + 1 < batch; i++)
-            assert_memory_equal(&found[b * stride + i], &gap, sizeof gap);
-    }
+    assert_memory_equal(found, expected, length);
     free(expected);
     free_guard_set(&f);
 }
@@ -217,21 +228,17 @@ static void check_in_place(gumbel_device *device, const request *req)
 {
     const gumbel_tensor *t = &req->logits.logits;
     int64_t stride = t->stride ? t->stride : t->cols;
-    size_t length = (size_t)((t->rows - 1) * stride + t->cols), bytes;
-    float *expected = make_zeroed((size_t)(t->rows * t->cols), sizeof *expected);
-    float *both = make_zeroed(length, sizeof *both);
-    memcpy(both, t->data, length * sizeof *both);
+    size_t element = dtype_size(t->dtype);
+    size_t length = (size_t)((t->rows - 1) * stride + t->cols) * element;
+    char *expected = make_rounded(device, req, t->dtype, stride), *both = make_zeroed(length, 1);
+    memcpy(both, t->data, length);
     gumbel_logits logits = req->logits;
     logits.logits.data = both;
-    assert_int_equal(request_process(device, &req->logits, &req->sampling, expected), GUMBEL_OK);
-    void *workspace = call_workspace(device, NULL, &logits, &req->sampling, NULL, &bytes);
-    assert_int_equal(gumbel_process_logits(device, NULL, &logits, &req->sampling, both, stride,
-                                           workspace, bytes, NULL),
+    assert_int_equal(request_process_into(device, &logits, &req->sampling, both, t->dtype, stride),
                      GUMBEL_OK);
     for (int64_t b = 0; b < t->rows; b++)
-        assert_memory_equal(both + b * stride, expected + b * t->cols,
-                            (size_t)t->cols * sizeof *both);
-    free(workspace);
+        assert_memory_equal(both + (size_t)(b * stride) * element,
+                            expected + (size_t)(b * stride) * element, (size_t)t->cols * element);
     free(both);
     free(expected);
 }
@@ -245,10 +252,10 @@ static void check_plan(gumbel_device *device, const request_plan *plan)
                      GUMBEL_OK);
     for (int at_front = 0; at_front <= 1; at_front++) {
         check_draw(device, req, expected, at_front);
-        check_process(device, req, at_front);
+        check_process(device, req, GUMBEL_FLOAT32, at_front);
+        check_process(device, req, req->logits.logits.dtype, at_front);
     }
-    if (req->logits.logits.dtype == GUMBEL_FLOAT32)
-        check_in_place(device, req);
+    check_in_place(device, req);
     outcome_free(expected);
     request_free(req);
 }

@@ -67,6 +67,8 @@ static uint16_t round_to_float16(float value)
 {
     uint16_t sign = signbit(value) ? 0x8000 : 0;
     float magnitude = fabsf(value);
+    if (!(magnitude < 65520.0f))
+        return (uint16_t)(sign | (isnan(value) ? 0x7e00 : 0x7c00));
     if (magnitude < 0x1p-14f)
         return (uint16_t)(sign | (uint16_t)lrintf(magnitude * 0x1p24f));
     uint32_t bits;
@@ -88,7 +90,8 @@ void dtype_store(void *data, gumbel_dtype dtype, int64_t index, float value)
     } else {
         uint32_t bits;
         memcpy(&bits, &value, sizeof bits);
-        narrow = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+        narrow = isnan(value) ? (uint16_t)(0x7fc0 | (bits >> 16 & 0x8000))
+                              : (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
     }
     ((uint16_t *)data)[index] = narrow;
 }

@@ -191,6 +191,15 @@ template <class Policy> class basic_device : public step_calls<Policy, basic_dev
         return fill(gumbel_process_logits, "processed", in, how, processed, space, on);
     }
 
+    /* `processed` has the dtype of the logits, and may be the logits themselves. */
+    template <class T>
+    returned<void> process_logits(const logits &in, const sampling &how, matrix<T> processed,
+                                  memory space, stream on = nullptr)
+    {
+        return fill(gumbel_process_logits_into, "processed", in, how, processed, space, on,
+                    static_cast<gumbel_dtype>(dtype_of<T>::value));
+    }
+
     returned<void> softmax(const logits &in, const sampling &how, matrix<float> probabilities,
                            memory space, stream on = nullptr)
     {
@@ -355,9 +364,10 @@ template <class Policy> class basic_device : public step_calls<Policy, basic_dev
         return failure;
     }
 
-    template <class Call>
+    /* `element` is the C call's argument `dtype`, if it has one. */
+    template <class Call, class T, class... Dtype>
     returned<void> fill(Call *c_call, const char *field, const logits &in, const sampling &how,
-                        matrix<float> into, memory space, stream on)
+                        matrix<T> into, memory space, stream on, Dtype... element)
     {
         error failure;
         const detail::lowered_call<logits> call(failure, host_, in, how, nullptr);
@@ -367,8 +377,8 @@ template <class Policy> class basic_device : public step_calls<Policy, basic_dev
             .need(field, into.data, into.size,
                   detail::extent(detail::sized(into.rows), detail::sized(into.cols), into.stride));
         if (!failure)
-            failure.set(c_call(device_, on, call.logits(), call.sampling(), into.data, into.stride,
-                               space.data, space.bytes, failure.strings()));
+            failure.set(c_call(device_, on, call.logits(), call.sampling(), into.data, element...,
+                               into.stride, space.data, space.bytes, failure.strings()));
         return Policy::give(failure);
     }
 

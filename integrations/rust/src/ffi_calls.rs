@@ -87,6 +87,18 @@ extern "C" {
         workspace_bytes: usize,
         error: *mut gumbel_error,
     ) -> i32;
+    pub fn gumbel_process_logits_into(
+        device: *mut gumbel_device,
+        stream: *mut c_void,
+        logits: *const gumbel_logits,
+        sampling: *const gumbel_sampling,
+        processed: *mut c_void,
+        dtype: i32,
+        stride: i64,
+        workspace: *mut c_void,
+        workspace_bytes: usize,
+        error: *mut gumbel_error,
+    ) -> i32;
     pub fn gumbel_softmax(
         device: *mut gumbel_device,
         stream: *mut c_void,

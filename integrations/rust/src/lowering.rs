@@ -7,6 +7,7 @@ use crate::parameters::*;
 use crate::row_lists::Sequences;
 use crate::views::{MatrixMut, Memory, Rows, Space, Tensor, View, ViewMut};
 use std::mem::size_of;
+use std::os::raw::c_void;
 use std::ptr;
 
 pub(crate) fn saturating_product(a: usize, b: usize) -> usize {
@@ -343,12 +344,13 @@ impl Check {
         m: &MatrixMut<'_>,
         rows: usize,
         cols: usize,
-    ) -> Result<*mut f32> {
+    ) -> Result<*mut c_void> {
         if (m.rows, m.cols) != (rows, cols) {
             let text = format!("it is [{}, {}], not [{}, {}]", m.rows, m.cols, rows, cols);
             return Err(Error::argument(field, text));
         }
-        self.required_mut(field, &m.data, strided_len(rows, cols, m.stride))
+        self.check_view(field, m.memory, m.len, strided_len(rows, cols, m.stride))?;
+        Ok(m.data)
     }
 
     pub fn step(&self, step: &Step<'_>) -> Result<ffi::gumbel_step> {

@@ -2,25 +2,12 @@
 //! Calls of a device that draw tokens, verify drafts or transform logits.
 use crate::device::{Device, Stream, Summary};
 use crate::drafts::{Draft, Verified};
-use crate::error::{call_library, Result};
+use crate::error::{call_library, Error, Result};
 use crate::ffi;
 use crate::lowering::to_i64;
 use crate::lowering_calls::{CallC, Input, VerifyC};
 use crate::parameters::*;
-use crate::views::{MatrixMut, Space, Tensor, ViewMut};
-use std::os::raw::c_void;
-
-type TransformCall = unsafe extern "C" fn(
-    *mut ffi::gumbel_device,
-    *mut c_void,
-    *const ffi::gumbel_logits,
-    *const ffi::gumbel_sampling,
-    *mut f32,
-    i64,
-    *mut c_void,
-    usize,
-    *mut ffi::gumbel_error,
-) -> i32;
+use crate::views::{Dtype, MatrixMut, Space, Tensor, ViewMut};
 
 impl Device {
     // --------------------------------------------------------------------------- sampling ----
@@ -130,6 +117,8 @@ impl Device {
     }
 
     /// Computes the transformed logits `[B, V]` of a draw; tokens that cannot be drawn are -inf.
+    ///
+    /// The matrix is float32, or has the dtype of the logits: it is then rounded to nearest even.
     pub fn process_logits<'s>(
         &self,
         logits: &Logits<'_>,
@@ -138,11 +127,10 @@ impl Device {
         space: impl Into<Space<'s>>,
         stream: Stream,
     ) -> Result<()> {
-        let call = ffi::gumbel_process_logits;
-        self.transform_rows(call, "processed", logits, sampling, into, space.into(), stream)
+        self.transform_rows(false, logits, sampling, into, space.into(), stream)
     }
 
-    /// Computes the probabilities `[B, V]` of a draw, after transforms and truncation.
+    /// Computes the probabilities `[B, V]` of a draw, after transforms and truncation, as float32.
     pub fn softmax<'s>(
         &self,
         logits: &Logits<'_>,
@@ -151,11 +139,10 @@ impl Device {
         space: impl Into<Space<'s>>,
         stream: Stream,
     ) -> Result<()> {
-        let call = ffi::gumbel_softmax;
-        self.transform_rows(call, "probabilities", logits, sampling, into, space.into(), stream)
+        self.transform_rows(true, logits, sampling, into, space.into(), stream)
     }
 
-    /// [`process_logits`](Device::process_logits), overwriting the logits.
+    /// [`process_logits`](Device::process_logits), overwriting the logits, of any dtype.
     pub fn process_logits_in_place<'s>(
         &self,
         logits: &mut LogitsMut<'_>,
@@ -170,16 +157,13 @@ impl Device {
             first_token: logits.first_token,
             vocab_size: logits.vocab_size,
         };
-        let call = ffi::gumbel_process_logits;
         let into = &mut logits.values;
-        self.transform_rows(call, "processed", &read, sampling, into, space.into(), stream)
+        self.transform_rows(false, &read, sampling, into, space.into(), stream)
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn transform_rows(
         &self,
-        c_call: TransformCall,
-        field: &str,
+        softmax: bool,
         logits: &Logits<'_>,
         sampling: &Sampling<'_>,
         into: &mut MatrixMut<'_>,
@@ -189,22 +173,43 @@ impl Device {
         let check = self.check();
         check.space(&space)?;
         let mut lowered = CallC::new(&check, logits, sampling, None)?;
+        let field = if softmax { "probabilities" } else { "processed" };
         let data = check.matrix(field, into, logits.values.rows, logits.values.cols)?;
+        if softmax && into.dtype != Dtype::Float32 {
+            return Err(Error::argument(field, "must be float32".to_string()));
+        }
         let stride = to_i64(field, into.stride)?;
         let pointers = lowered.link();
         // SAFETY: as in sample(); the matrix is borrowed for writing.
         call_library(|error| unsafe {
-            c_call(
-                self.as_raw(),
-                stream.0,
-                pointers.logits,
-                pointers.sampling,
-                data,
-                stride,
-                space.data,
-                space.bytes,
-                error,
-            )
+            let (device, queue) = (self.as_raw(), stream.0);
+            let (room, bytes) = (space.data, space.bytes);
+            if softmax {
+                ffi::gumbel_softmax(
+                    device,
+                    queue,
+                    pointers.logits,
+                    pointers.sampling,
+                    data.cast(),
+                    stride,
+                    room,
+                    bytes,
+                    error,
+                )
+            } else {
+                ffi::gumbel_process_logits_into(
+                    device,
+                    queue,
+                    pointers.logits,
+                    pointers.sampling,
+                    data,
+                    into.dtype as i32,
+                    stride,
+                    room,
+                    bytes,
+                    error,
+                )
+            }
         })
     }
 

@@ -196,10 +196,10 @@ impl<'a> Tensor<'a> {
     /// A view of `of` for a call that reads and overwrites it while `of` is borrowed.
     pub(crate) fn in_place(of: &MatrixMut<'_>) -> Self {
         Tensor {
-            data: of.data.data as *const c_void,
-            len: of.data.len,
-            memory: of.data.memory,
-            dtype: Dtype::Float32,
+            data: of.data,
+            len: of.len,
+            memory: of.memory,
+            dtype: of.dtype,
             rows: of.rows,
             cols: of.cols,
             stride: of.stride,
@@ -229,19 +229,50 @@ impl<'a> Tensor<'a> {
     }
 }
 
-/// A float32 matrix that a call writes.
+/// A matrix that a call writes.
 #[derive(Debug)]
 pub struct MatrixMut<'a> {
-    pub(crate) data: ViewMut<'a, f32>,
+    pub(crate) data: *mut c_void,
+    pub(crate) len: usize,
+    pub(crate) memory: Memory,
+    pub(crate) dtype: Dtype,
     pub(crate) rows: usize,
     pub(crate) cols: usize,
     pub(crate) stride: usize,
+    lifetime: PhantomData<&'a mut [u8]>,
 }
 
+// SAFETY: as a slice of numbers.
+unsafe impl Send for MatrixMut<'_> {}
+unsafe impl Sync for MatrixMut<'_> {}
+
 impl<'a> MatrixMut<'a> {
-    /// A matrix `[rows, cols]`.
+    fn of<T>(data: ViewMut<'a, T>, dtype: Dtype, rows: usize, cols: usize) -> Self {
+        MatrixMut {
+            data: data.data.cast(),
+            len: data.len,
+            memory: data.memory,
+            dtype,
+            rows,
+            cols,
+            stride: 0,
+            lifetime: PhantomData,
+        }
+    }
+
+    /// A float32 matrix `[rows, cols]`.
     pub fn new(data: impl Into<ViewMut<'a, f32>>, rows: usize, cols: usize) -> Self {
-        MatrixMut { data: data.into(), rows, cols, stride: 0 }
+        MatrixMut::of(data.into(), Dtype::Float32, rows, cols)
+    }
+
+    /// A float16 matrix, which receives the bits of its elements.
+    pub fn float16(bits: impl Into<ViewMut<'a, u16>>, rows: usize, cols: usize) -> Self {
+        MatrixMut::of(bits.into(), Dtype::Float16, rows, cols)
+    }
+
+    /// A bfloat16 matrix, which receives the bits of its elements.
+    pub fn bfloat16(bits: impl Into<ViewMut<'a, u16>>, rows: usize, cols: usize) -> Self {
+        MatrixMut::of(bits.into(), Dtype::Bfloat16, rows, cols)
     }
 
     /// Sets the row stride in elements, `cols` or more.

@@ -4,8 +4,8 @@ mod problem;
 
 use gumbel::{
     clear, ffi, merge, noise, philox4x32, row_seed, Device, DeviceOptions, Distribution, Isa,
-    LogitsMut, MatrixMut, Output, ParallelFor, Program, ProgramRule, Programs, RowStatus, Rows,
-    Sampling, Stream, Summary, Tensor, TokenLists, Transforms, Truncation,
+    Logits, LogitsMut, MatrixMut, Output, ParallelFor, Program, ProgramRule, Programs, RowStatus,
+    Rows, Sampling, Stream, Summary, Tensor, TokenLists, Transforms, Truncation,
 };
 use problem::{bits, draw, open, space, Problem, B, D, V};
 use std::mem::size_of;
@@ -213,6 +213,30 @@ fn what_the_draw_sees_can_be_had() {
     for row in p.chunks(V) {
         assert!((row.iter().map(|&x| x as f64).sum::<f64>() - 1.0).abs() < 1e-4);
     }
+}
+
+#[test]
+fn rows_of_16_bits_are_rounded_in_place() {
+    let device = open();
+    let before: Vec<u16> = (0..B * V).map(|i| 0x3f80 + (i % 512) as u16).collect();
+    let (mut z, mut apart, mut own) = (vec![0.0; B * V], vec![0; B * V], before.clone());
+    let logits = Logits::new(Tensor::bfloat16(&before, B, V));
+    let mut space = space(device.workspace_size(&logits, &how(), None).unwrap());
+    let mut into = MatrixMut::new(&mut z, B, V);
+    device.process_logits(&logits, &how(), &mut into, &mut space, Stream::NONE).unwrap();
+    let mut into = MatrixMut::bfloat16(&mut apart, B, V);
+    device.process_logits(&logits, &how(), &mut into, &mut space, Stream::NONE).unwrap();
+    assert!(device.softmax(&logits, &how(), &mut into, &mut space, Stream::NONE).is_err());
+    let mut in_place = LogitsMut::new(MatrixMut::bfloat16(&mut own, B, V));
+    device.process_logits_in_place(&mut in_place, &how(), &mut space, Stream::NONE).unwrap();
+    assert_eq!(own, apart);
+    for (x, &half) in z.iter().zip(&own) {
+        let bits = x.to_bits();
+        assert_eq!(half as u32, (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+    let mut other = MatrixMut::float16(&mut apart, B, V);
+    let error = device.process_logits(&logits, &how(), &mut other, &mut space, Stream::NONE);
+    assert_eq!(error.unwrap_err().field(), "dtype");
 }
 
 #[test]

@@ -154,6 +154,15 @@ static uint32_t stage_block_maxima(const cpu_job *job, const cpu_row_tile *tile,
     return flags;
 }
 
+/* Stores the values of a tile, which may be in place of its logits. */
+static void store_rounded_tile(const cpu_job *job, const cpu_row_tile *tile, const float *v)
+{
+    const gumbel_row_array *to = &job->stage->rounded;
+    int64_t at = tile->b * to->stride + (tile->token + tile->low - job->problem->first_token);
+    job->device->kernels->store_values(v, tile->high - tile->low, to->dtype,
+                                       (char *)to->data + at * cpu_get_element_size(to->dtype));
+}
+
 void cpu_stage_row_tile(const cpu_job *job, const cpu_scratch *scratch, const cpu_row_tile *tile,
                         float *z)
 {
@@ -164,10 +173,14 @@ void cpu_stage_row_tile(const cpu_job *job, const cpu_scratch *scratch, const cp
     cpu_row_tile source = *tile;
     const float *v = tile->from;
     GUMBEL_ASSERT(tile->low < tile->high && tile->b < p->batch);
-    GUMBEL_ASSERT(stage->values);
+    GUMBEL_ASSERT(!stage->values != !stage->rounded.data);
     if (stage->raw)
         add_raw_mass(job, scratch, &source, z);
-    if (get_staged_row(job, tile->b) == get_own_row(job, tile->b)) {
+    if (stage->rounded.data) {
+        cpu_transform_row_tile(job, &source, inverse_temperature, z + tile->low);
+        v = z + tile->low;
+        store_rounded_tile(job, tile, v);
+    } else if (get_staged_row(job, tile->b) == get_own_row(job, tile->b)) {
         float *to = get_own_row(job, tile->b) + (tile->token + tile->low - p->first_token);
         cpu_transform_row_tile(job, &source, inverse_temperature, to);
         v = to;

@@ -27,6 +27,7 @@ typedef struct cpu_staged_row {
 typedef struct cpu_stage {
     float *values; /* [B] rows at `stride`: token first_token + i is element i */
     int64_t stride;
+    gumbel_row_array rounded; /* with data: receives the values, and `values` is NULL */
     cpu_staged_row *rows; /* [B]: rows whose values are their logits, bit for bit, are not copied
                            * before a program changes them; NULL: all rows are in `values` */
     float *edges;         /* [B, 2, 64] padded copies of a partial first and last block */

@@ -5,6 +5,7 @@
 #include "cpu/cpu_kernels.h"
 
 #include "cpu/lanes/cpu_widen.h"
+#include "maths/rounding.h"
 
 static void multiply_tile(const cpu_product *p)
 {
@@ -34,6 +35,12 @@ static void transform_logits(const void *from, gumbel_dtype dtype, int count,
         z[i] = gumbel_transform_logit(t->bias ? logit + t->bias[i] : logit, t->scale, t->soft_cap,
                                       t->inverse_cap, t->inverse_temperature);
     }
+}
+
+static void store_values(const float *v, int64_t count, gumbel_dtype dtype, void *to)
+{
+    for (int64_t i = 0; i < count; i++)
+        gumbel_store_element(to, dtype, i, v[i]);
 }
 
 static void mask_tokens(float *z, const uint32_t *drop, int words)

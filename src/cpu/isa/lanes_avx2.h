@@ -52,6 +52,17 @@ LANES v16f vf_load_brain(const uint16_t *p)
 {
     return (v16f){half_load_brain(p), half_load_brain(p + 8)};
 }
+LANES void vf_store_half(uint16_t *p, v16f a)
+{
+    _mm_storeu_si128((void *)p, _mm256_cvtps_ph(a.l, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((void *)(p + 8), _mm256_cvtps_ph(a.h, _MM_FROUND_TO_NEAREST_INT));
+}
+/* The low 16 bits of each lane, which is below 2^16. */
+LANES void vu_store_low(uint16_t *p, v16u a)
+{
+    __m256i packed = _mm256_packus_epi32(a.l, a.h); /* quarters 0, 2, 1, 3 */
+    _mm256_storeu_si256((void *)p, _mm256_permute4x64_epi64(packed, 0xd8));
+}
 /* With sixteen registers, a load folded into each of its uses costs less than a held register. */
 LANES v16f vf_hold(v16f a) { return a; }
 LANES v16f vf_set(float x) { return (v16f){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }

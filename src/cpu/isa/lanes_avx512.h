@@ -29,6 +29,15 @@ LANES v16f vf_load_brain(const uint16_t *p)
     return _mm512_castsi512_ps(
         _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16));
 }
+LANES void vf_store_half(uint16_t *p, v16f a)
+{
+    _mm256_storeu_si256((void *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+}
+/* The low 16 bits of each lane, which is below 2^16. */
+LANES void vu_store_low(uint16_t *p, v16u a)
+{
+    _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(a));
+}
 /* Keeps the value in a register: gcc would fold the load into each of its uses, and the load ports
  * would limit. Clang folds fewer loads; forced to hold them, it spills accumulators and takes twice
  * the time. */

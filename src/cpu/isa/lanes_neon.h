@@ -46,6 +46,17 @@ LANES v16f vf_load_brain(const uint16_t *p)
 {
     QUARTERS(v16f, vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + 4 * q), 16)));
 }
+LANES void vf_store_half(uint16_t *p, v16f a)
+{
+    for (int q = 0; q < 4; q++)
+        vst1_u16(p + 4 * q, vreinterpret_u16_f16(vcvt_f16_f32(a.val[q])));
+}
+/* The low 16 bits of each lane, which is below 2^16. */
+LANES void vu_store_low(uint16_t *p, v16u a)
+{
+    for (int q = 0; q < 4; q++)
+        vst1_u16(p + 4 * q, vmovn_u32(a.val[q]));
+}
 /* Loads are never folded here; see lanes_avx512.h. */
 LANES v16f vf_hold(v16f a) { return a; }
 LANES v16f vf_set(float x) { QUARTERS(v16f, vdupq_n_f32(x)); }

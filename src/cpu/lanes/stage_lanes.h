@@ -8,6 +8,7 @@
 
 #include "cpu/lanes/cpu_widen.h"
 #include "cpu/lanes/draw_lanes.h"
+#include "maths/rounding.h"
 
 /* tanh(x), with the operations of gumbel_tanh(). */
 LANES v16f lanes_tanh(v16f x)
@@ -74,6 +75,35 @@ static void transform_logits(const void *from, gumbel_dtype dtype, int count,
         transform_as(from, GUMBEL_FLOAT16, count, t, capped, z);
     else
         transform_as(from, GUMBEL_BFLOAT16, count, t, capped, z);
+}
+
+/* gumbel_round_to_bfloat16() of each lane. */
+LANES v16u lanes_round_to_brain(v16f x)
+{
+    v16u bits = vu_of_bits(x), even = vu_and(vu_shift_right(bits, 16), vu_set(1));
+    v16f rounded = vf_of_bits(vu_shift_right(vu_add(vu_add(bits, even), vu_set(0x7fffu)), 16));
+    /* A NaN is below no bound; +inf is above the other. */
+    v16f from_below =
+        vf_select(vf_less(vf_set(-INFINITY), x), rounded, vf_of_bits(vu_set(0x7fc0u)));
+    return vu_of_bits(vf_select(vf_less(x, vf_set(INFINITY)), rounded, from_below));
+}
+
+static void store_values(const float *v, int64_t count, gumbel_dtype dtype, void *to)
+{
+    int64_t i = 0;
+    if (dtype == GUMBEL_FLOAT32) {
+        memcpy(to, v, (size_t)count * sizeof *v);
+        return;
+    }
+    for (; i + 16 <= count; i += 16) {
+        uint16_t *halves = (uint16_t *)to + i;
+        if (dtype == GUMBEL_FLOAT16)
+            vf_store_half(halves, vf_load(v + i));
+        else
+            vu_store_low(halves, lanes_round_to_brain(vf_load(v + i)));
+    }
+    for (; i < count; i++)
+        gumbel_store_element(to, dtype, i, v[i]);
 }
 
 static void mask_tokens(float *z, const uint32_t *drop, int words)

@@ -254,14 +254,13 @@ static gumbel_status explain_call(const gumbel_device *device, const gumbel_prob
 }
 
 static gumbel_status store_processed(gumbel_device *device, const gumbel_problem *p,
-                                     const gumbel_plan *plan, float *processed, int64_t stride,
+                                     const gumbel_plan *plan, gumbel_row_array processed,
                                      void *workspace, gumbel_error *error)
 {
     (void)error;
     gumbel_plan own;
     plan = complete_plan(plan, p, GUMBEL_CAPABILITY_ROWS, &own);
-    cpu_process_rows((cpu_device *)device, p, plan->rows == &rows_rung, processed, stride,
-                     workspace);
+    cpu_process_rows((cpu_device *)device, p, plan->rows == &rows_rung, processed, workspace);
     return GUMBEL_OK;
 }
 
@@ -275,12 +274,14 @@ static gumbel_status store_logits(gumbel_device *device, const gumbel_problem *p
 }
 
 static gumbel_status store_probabilities(gumbel_device *device, const gumbel_problem *p,
-                                         const gumbel_plan *plan, float *probabilities,
-                                         int64_t stride, void *workspace, gumbel_error *error)
+                                         const gumbel_plan *plan, gumbel_row_array probabilities,
+                                         void *workspace, gumbel_error *error)
 {
+    GUMBEL_ASSERT(probabilities.dtype == GUMBEL_FLOAT32);
     if (p->features)
-        GUMBEL_FORWARD(store_processed(device, p, plan, probabilities, stride, workspace, error));
-    cpu_compute_softmax((cpu_device *)device, p, probabilities, stride, workspace);
+        GUMBEL_FORWARD(store_processed(device, p, plan, probabilities, workspace, error));
+    cpu_compute_softmax((cpu_device *)device, p, probabilities.data, probabilities.stride,
+                        workspace);
     return GUMBEL_OK;
 }
 

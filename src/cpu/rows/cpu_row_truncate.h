@@ -27,8 +27,7 @@ typedef struct cpu_rows_call {
     float *hidden;                   /* [threads] packed hidden states, for raw logits */
     int32_t staged;                  /* threads used by staging */
     const struct cpu_screen *screen; /* whose fallback rows are left out; NULL: none */
-    float *processed;                /* [B, V] at processed_stride; NULL: a draw */
-    int64_t processed_stride;
+    gumbel_row_array processed;      /* without data: a draw */
 } cpu_rows_call;
 
 /* gumbel_summary flags of row b's staged values. */

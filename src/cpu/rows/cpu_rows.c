@@ -6,6 +6,7 @@
 #include "cpu/call/screen/cpu_screen.h"
 #include "cpu/cpu_policy.h"
 #include "cpu/rows/cpu_outputs.h"
+#include "maths/rounding.h"
 
 static void carve_call(cpu_rows_call *r, gumbel_cursor *cursor, const gumbel_problem *p,
                        int32_t threads)
@@ -17,7 +18,7 @@ static void carve_call(cpu_rows_call *r, gumbel_cursor *cursor, const gumbel_pro
     r->rows = gumbel_carve_array(cursor, batch, 1, sizeof *r->rows);
     r->summaries = gumbel_carve_array(cursor, batch, samples, sizeof *r->summaries);
     r->hidden = gumbel_carve_array(cursor, raw ? (size_t)threads : 0, packed, sizeof *r->hidden);
-    cpu_carve_stage(&r->stage, cursor, p, threads, r->processed == NULL);
+    cpu_carve_stage(&r->stage, cursor, p, threads, r->stage.values == NULL);
 }
 
 size_t cpu_count_rows_workspace(const cpu_device *cpu, const gumbel_problem *p)
@@ -83,6 +84,7 @@ static void stage_rows(cpu_rows_call *r, cpu_device *cpu, const gumbel_problem *
         carve_call(r, &cursor, p, cpu->threads);
     GUMBEL_ASSERT(!r->rows || (r->summaries && r->stage.block_maxima));
     GUMBEL_ASSERT(r->stage.values || !r->rows);
+    GUMBEL_ASSERT(r->stage.values || r->stage.rounded.data);
     if (r->stage.raw)
         gumbel_summaries_clear(r->stage.raw, cpu->threads * p->batch);
     cpu_prepare_job(&r->job, cpu, &r->problem, workspace);
@@ -190,39 +192,45 @@ static void process_item(cpu_rows_call *r, int32_t thread, int64_t b)
                                      .bound = -FLT_MAX,
                                      .tied_end = INT64_MAX};
     const cpu_row_truncation *own = r->rows ? &r->rows[b] : &none;
-    float *row = r->processed + b * r->processed_stride, z[GUMBEL_BLOCK];
+    const gumbel_dtype dtype = r->processed.dtype;
+    const int size = cpu_get_element_size(dtype);
+    char *row = (char *)r->processed.data + b * r->processed.stride * size;
+    float z[GUMBEL_BLOCK];
     int64_t count = p->end_token > p->first_token ? p->end_token - p->first_token : 0;
     int changes = own->bound > -FLT_MAX || own->tied_end < INT64_MAX || own->scale != 1.0f ||
-                  p->features & GUMBEL_FEATURE_PROGRAM;
+                  p->features & GUMBEL_FEATURE_PROGRAM || (r->rows && dtype != GUMBEL_FLOAT32);
     count = own->flags || own->empty ? 0 : count;
     for (int64_t block = 0; block < r->stage.blocks && count > 0 && changes; block++) {
         int64_t token = r->job.first_tile + block * GUMBEL_BLOCK;
         cpu_token_range range = cpu_find_counted_range(p, token, GUMBEL_BLOCK);
         GUMBEL_ASSERT(range.low < range.high);
         cpu_load_kept_block(r, b, block, z);
-        memcpy(row + (token - p->first_token) + range.low, z + range.low,
-               (size_t)(range.high - range.low) * sizeof *z);
+        r->job.device->kernels->store_values(z + range.low, range.high - range.low, dtype,
+                                             row + (token - p->first_token + range.low) * size);
     }
     for (int64_t i = count; i < p->vocab; i++)
-        row[i] = own->flags ? NAN : -INFINITY;
+        gumbel_store_element(row, dtype, i, own->flags ? NAN : -INFINITY);
 }
 
-/* Stages the rows in the caller's memory. */
+/* Stages the rows in the caller's memory; rows of 16 bits that are truncated in the workspace. */
 static void stage_rows_into(cpu_rows_call *r, cpu_device *cpu, const gumbel_problem *p,
-                            int truncates, float *rows, int64_t stride, void *workspace)
+                            int truncates, gumbel_row_array rows, void *workspace)
 {
     gumbel_problem_assert(p);
-    GUMBEL_ASSERT(rows && stride >= p->vocab);
-    *r = (cpu_rows_call){
-        .processed = rows, .processed_stride = stride, .stage = {.values = rows, .stride = stride}};
+    GUMBEL_ASSERT(rows.data && rows.stride >= p->vocab);
+    *r = (cpu_rows_call){.processed = rows};
+    if (rows.dtype == GUMBEL_FLOAT32)
+        r->stage = (cpu_stage){.values = rows.data, .stride = rows.stride};
+    else if (!truncates)
+        r->stage.rounded = rows;
     stage_rows(r, cpu, p, truncates, workspace);
 }
 
-void cpu_process_rows(cpu_device *cpu, const gumbel_problem *p, int truncates, float *processed,
-                      int64_t stride, void *workspace)
+void cpu_process_rows(cpu_device *cpu, const gumbel_problem *p, int truncates,
+                      gumbel_row_array processed, void *workspace)
 {
     cpu_rows_call r;
-    stage_rows_into(&r, cpu, p, truncates, processed, stride, workspace);
+    stage_rows_into(&r, cpu, p, truncates, processed, workspace);
     if (r.rows)
         run_phase(&r, p->batch, truncate_item, NULL);
     run_phase(&r, p->batch, process_item, NULL);
@@ -232,5 +240,5 @@ void cpu_store_rows(cpu_device *cpu, const gumbel_problem *p, float *rows, int64
                     void *workspace)
 {
     cpu_rows_call r;
-    stage_rows_into(&r, cpu, p, 0, rows, stride, workspace);
+    stage_rows_into(&r, cpu, p, 0, (gumbel_row_array){rows, GUMBEL_FLOAT32, stride}, workspace);
 }

@@ -23,9 +23,9 @@ void cpu_sample_rows(cpu_device *cpu, const gumbel_problem *problem, const gumbe
 /* Truncates staged rows, draws from them and writes their outputs. */
 void cpu_draw_staged_rows(cpu_rows_call *call);
 
-/* Fills processed [B, V] at `stride`. `truncates`: the request does more than transform. */
+/* Fills processed rows. `truncates`: the request does more than transform. */
 void cpu_process_rows(cpu_device *cpu, const gumbel_problem *problem, int truncates,
-                      float *processed, int64_t stride, void *workspace);
+                      gumbel_row_array processed, void *workspace);
 
 /* Fills rows [B, V] at `stride` with logits, of a problem without requests. */
 void cpu_store_rows(cpu_device *cpu, const gumbel_problem *problem, float *rows, int64_t stride,

@@ -32,8 +32,9 @@ typedef struct cuda_truncated_params {
     float inverse_cap;
     gumbel_output output;
     gumbel_summary *partials; /* [B, S]: receives summaries instead of output; or NULL */
-    float *processed;         /* [B, V]: receives z instead of a draw; or NULL */
+    void *processed;          /* [B, V]: receives z instead of a draw; or NULL */
     int64_t processed_stride;
+    gumbel_dtype processed_dtype;
     /* Rows that are first tried from few blocks of their tokens (truncated_blocks.cuh). */
     float *block_maxima;      /* [B, blocks]: as in cuda_params */
     int32_t has_block_maxima; /* block_maxima are stored already */

@@ -85,7 +85,7 @@ static gumbel_status run_plan(const cuda_job *job, const cuda_plan *plan)
 {
     const gumbel_problem *p = &job->params.problem;
     GUMBEL_ASSERT(plan->product || plan->rows);
-    GUMBEL_ASSERT(job->params.output.tokens || job->params.partials || job->processed ||
+    GUMBEL_ASSERT(job->params.output.tokens || job->params.partials || job->processed.data ||
                   job->params.multiply_only || job->params.logits_out);
     if (p->batch > INT32_MAX / p->sampling.num_samples)
         return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
@@ -222,10 +222,10 @@ static gumbel_status store_logits(gumbel_device *device, const gumbel_problem *p
 }
 
 gumbel_status cuda_store_processed(gumbel_device *device, const gumbel_problem *problem,
-                                   const gumbel_plan *plan, float *processed, int64_t stride,
+                                   const gumbel_plan *plan, gumbel_row_array processed,
                                    void *workspace, gumbel_error *error)
 {
-    cuda_job job = {.processed = processed, .processed_stride = stride};
+    cuda_job job = {.processed = processed};
     return plan_and_queue(&job, device, problem, GUMBEL_CAPABILITY_ROWS, plan, workspace, error);
 }
 

@@ -97,11 +97,11 @@ gumbel_status cuda_sample(gumbel_device *device, const gumbel_problem *problem,
                           const gumbel_plan *plan, const gumbel_output *output, void *workspace,
                           gumbel_error *error);
 gumbel_status cuda_store_processed(gumbel_device *device, const gumbel_problem *problem,
-                                   const gumbel_plan *plan, float *processed, int64_t stride,
+                                   const gumbel_plan *plan, gumbel_row_array processed,
                                    void *workspace, gumbel_error *error);
 gumbel_status cuda_store_probabilities(gumbel_device *device, const gumbel_problem *problem,
-                                       const gumbel_plan *plan, float *probabilities,
-                                       int64_t stride, void *workspace, gumbel_error *error);
+                                       const gumbel_plan *plan, gumbel_row_array probabilities,
+                                       void *workspace, gumbel_error *error);
 gumbel_status cuda_store_edited(gumbel_device *device, const gumbel_problem *problem, float *rows,
                                 int64_t stride, void *workspace, gumbel_error *error);
 /* Samples from logits; sampling.live_rows is expected to mark few rows as live. */

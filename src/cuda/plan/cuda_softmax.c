@@ -23,17 +23,18 @@ static gumbel_problem read_processed(const gumbel_problem *p, const float *rows,
 }
 
 gumbel_status cuda_store_probabilities(gumbel_device *device, const gumbel_problem *problem,
-                                       const gumbel_plan *plan, float *probabilities,
-                                       int64_t stride, void *workspace, gumbel_error *error)
+                                       const gumbel_plan *plan, gumbel_row_array probabilities,
+                                       void *workspace, gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
     cuda_job job = {.cuda = cuda, .stream = problem->stream, .error = error};
-    cuda_softmax_params p = {.problem = *problem, .probabilities = probabilities, .stride = stride};
+    cuda_softmax_params p = {
+        .problem = *problem, .probabilities = probabilities.data, .stride = probabilities.stride};
     gumbel_cursor cursor = {workspace, 0};
     if (problem->features) {
         GUMBEL_FORWARD(
-            cuda_store_processed(device, problem, plan, probabilities, stride, workspace, error));
-        p.problem = read_processed(problem, probabilities, stride);
+            cuda_store_processed(device, problem, plan, probabilities, workspace, error));
+        p.problem = read_processed(problem, p.probabilities, p.stride);
     }
     /* At most as many as a draw from logits has summaries. */
     int64_t splits =

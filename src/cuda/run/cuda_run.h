@@ -57,9 +57,8 @@ typedef struct cuda_job {
     cuda_device *cuda;
     cuda_params params; /* of the whole call */
     cuda_workspace workspace;
-    uint32_t product_outputs; /* cuda_product_output bits: stored by the product before */
-    float *processed; /* [B, V] at processed_stride: receives z instead of a draw; or NULL */
-    int64_t processed_stride;
+    uint32_t product_outputs;   /* cuda_product_output bits: stored by the product before */
+    gumbel_row_array processed; /* with data: receives z instead of a draw */
     float
         *head_logits; /* [B, V] at head_logits_stride: receives a head's logits; NULL: workspace */
     int64_t head_logits_stride;

@@ -13,8 +13,9 @@ cuda_truncated_params cuda_get_truncated_params(const cuda_job *job)
         .inverse_cap = job->params.inverse_cap,
         .output = job->params.output,
         .partials = job->params.partials,
-        .processed = job->processed,
-        .processed_stride = job->processed_stride,
+        .processed = job->processed.data,
+        .processed_stride = job->processed.stride,
+        .processed_dtype = job->processed.dtype,
     };
 }
 
@@ -68,6 +69,7 @@ gumbel_status cuda_launch_edit(const cuda_job *job, float *rows, int64_t stride)
     const gumbel_problem *q = &p.problem;
     p.processed = rows;
     p.processed_stride = stride;
+    p.processed_dtype = GUMBEL_FLOAT32;
     GUMBEL_ASSERT(rows && stride >= q->vocab);
     GUMBEL_ASSERT(!(q->features & ~(uint32_t)GUMBEL_FEATURE_TRANSFORMS));
     p.splits = (int32_t)((cuda_range_of(q) + CUDA_TRUNCATED_TILE - 1) / CUDA_TRUNCATED_TILE);
@@ -171,12 +173,12 @@ gumbel_status cuda_run_best(const cuda_job *job,
     cuda_job rows = *job;
     cuda_best_params p = {.problem = job->params.problem, .output = job->params.output};
     void *arguments[] = {&p};
-    rows.processed = job->workspace.logits ? job->workspace.logits : job->workspace.best_rows;
-    rows.processed_stride = cuda_row_stride(&p.problem);
+    float *z = job->workspace.logits ? job->workspace.logits : job->workspace.best_rows;
+    p.rows = z;
+    p.stride = cuda_row_stride(&p.problem);
+    rows.processed = (gumbel_row_array){z, GUMBEL_FLOAT32, p.stride};
     rows.params.output = (gumbel_output){.struct_size = sizeof rows.params.output};
     GUMBEL_FORWARD(store_processed(&rows));
-    p.rows = rows.processed;
-    p.stride = rows.processed_stride;
     GUMBEL_ASSERT(p.rows && (p.output.best_ids || p.output.best_scores) && p.output.tokens);
     cuda_shape shape = {p.problem.batch, CUDA_THREADS, CUDA_BEST_BYTES, 0};
     return cuda_launch(job, job->cuda->best, shape, arguments);

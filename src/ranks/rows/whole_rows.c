@@ -154,8 +154,8 @@ gumbel_status ranks_make_shard_rows(const ranks_whole_rows *c, gumbel_error *err
     const int64_t vocab = q.vocab;
     if (ranks_own_shard(draw->group)->rows == 0)
         return GUMBEL_OK;
-    GUMBEL_FORWARD(
-        device->backend->store_processed(device, &q, NULL, c->y, vocab, draw->local, error));
+    const gumbel_row_array y = {c->y, GUMBEL_FLOAT32, vocab};
+    GUMBEL_FORWARD(device->backend->store_processed(device, &q, NULL, y, draw->local, error));
     for (int64_t b = 0; b < q.batch; b++) {
         gumbel_summary found;
         float *row = c->y + b * vocab;

@@ -291,6 +291,21 @@ void gpu_request_process(const gpu_request *generated, float *processed)
     gpu_free(workspace);
 }
 
+void gpu_request_process_in_place(const gpu_request *generated, void *rows)
+{
+    const request *r = &generated->req;
+    const gumbel_tensor *t = &r->logits.logits;
+    gumbel_error error = {"", ""};
+    size_t bytes;
+    void *workspace = make_room(generated, 0, NULL, &bytes), *both = (void *)(uintptr_t)t->data;
+    if (gumbel_process_logits_into(gpu, NULL, &r->logits, &r->sampling, both, t->dtype, t->stride,
+                                   workspace, bytes, &error) != GUMBEL_OK)
+        die("gumbel_process_logits_into: %s: %s", error.field, error.message);
+    GPU(cuCtxSynchronize);
+    gpu_fetch(rows, both, tensor_bytes(t));
+    gpu_free(workspace);
+}
+
 /* ------------------------------------------------------------------------------ comparison ---- */
 
 static int same_ints(const int32_t *host, const int32_t *device, size_t count, const char *name,
@@ -340,6 +355,27 @@ int compare_request(const outcome *host, const outcome *device, const char *what
                        two_ulps, "kept_logprobs", what);
 }
 
+/* Processes the GPU's logits in place, and compares them with z, rounded to their dtype. */
+static void compare_in_place(const request *req, const gpu_request *on_gpu, const float *z,
+                             const char *what)
+{
+    const gumbel_tensor *t = &req->logits.logits;
+    const int64_t stride = t->stride ? t->stride : t->cols;
+    void *rows = make_zeroed(tensor_bytes(t), 1);
+    gpu_request_process_in_place(on_gpu, rows);
+    for (int64_t i = 0; i < t->rows * t->cols; i++) {
+        float rounded;
+        dtype_store(&rounded, t->dtype, 0, z[i]);
+        float expected = dtype_load(&rounded, t->dtype, 0);
+        float found = dtype_load(rows, t->dtype, i / t->cols * stride + i % t->cols);
+        if (!CHECK(found == expected || (isnan(found) && isnan(expected)),
+                   "%s: %s in place: element %d is %a on the GPU, not %a", what,
+                   dtype_name(t->dtype), (int)i, (double)found, (double)expected))
+            break;
+    }
+    free(rows);
+}
+
 static void compare_processed(const request *req, const gpu_request *on_gpu, const char *what)
 {
     size_t count = (size_t)(req->plan.batch * req->plan.vocab);
@@ -351,6 +387,7 @@ static void compare_processed(const request *req, const gpu_request *on_gpu, con
                    "%s: processed[%zu] is %a on the GPU, %a on the CPU", what, i, (double)device[i],
                    (double)host[i]))
             break;
+    compare_in_place(req, on_gpu, host, what);
     free(host);
     free(device);
 }

@@ -45,12 +45,15 @@ void gpu_replay_free(const gpu_replay *captured);
 /* gumbel_process_logits() into host memory, [B, V]. */
 void gpu_request_process(const gpu_request *generated, float *processed);
 
+/* gumbel_process_logits_into() the request's logits, in place; `rows` receives the tensor. */
+void gpu_request_process_in_place(const gpu_request *generated, void *rows);
+
 /* CHECK that the GPU's outcome has the CPU's bits, except log-normalisers and log-probabilities,
  * which are within two ulps: the logarithm is another library's. */
 int compare_request(const outcome *host, const outcome *device, const char *what);
 
-/* Draws on both devices and compares, also the processed logits unless drawn from the head. Frees
- * the request. */
+/* Draws on both devices and compares, also the processed logits, apart and in place, unless drawn
+ * from the head. Frees the request. */
 void compare_requests(request *req, int fused);
 
 #endif

@@ -228,7 +228,7 @@ void gpu_graph_free(const gpu_graph *generated)
     GPU(cuStreamDestroy, generated->stream);
 }
 
-static size_t tensor_bytes(const gumbel_tensor *t)
+size_t tensor_bytes(const gumbel_tensor *t)
 {
     return (size_t)(t->rows * (t->stride ? t->stride : t->cols)) * dtype_size(t->dtype);
 }

@@ -131,6 +131,8 @@ void gpu_problem_free(problem *generated);
 /* Logits [B, V] generated from a seed, in host memory, with the scale, soft-cap and range of the
  * problem's head. Free data with free(). `gap` columns of NaN follow each row. */
 gumbel_logits make_logits(const problem *generated, gumbel_dtype dtype, int64_t gap);
+/* Bytes of all rows, with the gap after the last one. */
+size_t tensor_bytes(const gumbel_tensor *t);
 /* A copy in device memory; gpu_free() the data. */
 gumbel_logits gpu_logits(const gumbel_logits *host);
 

@@ -174,11 +174,12 @@ gumbel_status sample(gumbel_device *device, const gumbel_problem *problem, const
 }
 
 gumbel_status process(gumbel_device *device, const gumbel_problem *problem, const gumbel_plan *,
-                      float *processed, int64_t stride, void *, gumbel_error *)
+                      gumbel_row_array processed, void *, gumbel_error *)
 {
     cuda_truncated_params p = {};
-    p.processed = processed;
-    p.processed_stride = stride;
+    p.processed = processed.data;
+    p.processed_dtype = processed.dtype;
+    p.processed_stride = processed.stride;
     serve_rows(device, problem, p);
     return GUMBEL_OK;
 }

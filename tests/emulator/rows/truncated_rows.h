@@ -118,6 +118,25 @@ inline cuda_truncated_params params_of(const request &req, const gumbel_output &
     return p;
 }
 
+/* Rows of a dtype, which a kernel or the CPU backend writes. */
+struct processed_rows {
+    gumbel_dtype dtype;
+    int64_t stride;
+    std::vector<uint32_t> memory;
+
+    processed_rows(int64_t batch, int64_t stride_, gumbel_dtype dtype_, float value)
+        : dtype(dtype_), stride(stride_), memory((size_t)(batch * stride_))
+    {
+        for (int64_t i = 0; i < batch * stride; i++)
+            dtype_store(data(), dtype, i, value);
+    }
+    void *data() { return memory.data(); }
+    float load(int64_t b, int64_t i) const
+    {
+        return dtype_load(memory.data(), dtype, b * stride + i);
+    }
+};
+
 bool same_float(float x, float y) { return x == y || (std::isnan(x) && std::isnan(y)); }
 
 /* ---------------------------------------------------------------------------- comparison ---- */

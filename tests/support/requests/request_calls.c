@@ -113,8 +113,8 @@ static gumbel_tensor tensor_rows(gumbel_tensor t, int64_t first, int64_t count)
 static void transforms_from(const gumbel_sampling *s, gumbel_transforms *t, gumbel_history *h,
                             int64_t first, int64_t tokens)
 {
-    gumbel_token_lists *lists[] = {&t->allowed, &t->banned, &t->bias, &t->prompt_tokens,
-                                   &t->output_tokens, &t->late_bias};
+    gumbel_token_lists *lists[] = {&t->allowed,       &t->banned,        &t->bias,
+                                   &t->prompt_tokens, &t->output_tokens, &t->late_bias};
     for (int i = 0; i < 6; i++)
         if (lists[i]->offsets)
             lists[i]->offsets += first;
@@ -202,6 +202,19 @@ gumbel_status request_draw_fused(gumbel_device *device, const request *req, outc
                                          workspace, bytes, &into->error);
     free(workspace);
     return report_call("gumbel_sample", status, &into->error);
+}
+
+gumbel_status request_process_into(gumbel_device *device, const gumbel_logits *logits,
+                                   const gumbel_sampling *sampling, void *processed,
+                                   gumbel_dtype dtype, int64_t stride)
+{
+    size_t bytes;
+    gumbel_error error = {"", ""};
+    void *workspace = call_workspace(device, NULL, logits, sampling, NULL, &bytes);
+    gumbel_status status = gumbel_process_logits_into(device, NULL, logits, sampling, processed,
+                                                      dtype, stride, workspace, bytes, &error);
+    free(workspace);
+    return report_call("gumbel_process_logits_into", status, &error);
 }
 
 gumbel_status request_process(gumbel_device *device, const gumbel_logits *logits,

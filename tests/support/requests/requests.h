@@ -132,6 +132,11 @@ outcome *request_outcome(const request *req);
 gumbel_status request_draw(gumbel_device *device, const request *req, outcome *into);
 gumbel_status request_draw_fused(gumbel_device *device, const request *req, outcome *into);
 
+/* gumbel_process_logits_into() rows of `dtype` at `stride`, which may be the logits. */
+gumbel_status request_process_into(gumbel_device *device, const gumbel_logits *logits,
+                                   const gumbel_sampling *sampling, void *processed,
+                                   gumbel_dtype dtype, int64_t stride);
+
 /* gumbel_process_logits() into [B, V], poisoned first. */
 gumbel_status request_process(gumbel_device *device, const gumbel_logits *logits,
                               const gumbel_sampling *sampling, float *processed);

@@ -265,21 +265,18 @@ __device__ inline void write_processed(const cuda_truncated_params &p, slice_sou
 {
     const gumbel_problem &q = p.problem;
     bool ok = status == GUMBEL_ROW_OK || status == GUMBEL_ROW_EMPTY;
-    float *row = p.processed + b * p.processed_stride;
 #pragma unroll 1
     for (int i = threadIdx.x; i < source.size; i += kThreads) {
         int64_t id = source.begin + i;
         float y = slice_logits()[i];
+        float z = survivors.has_token((int32_t)id, values.to_value(y)) ? values.to_z(y) : -INFINITY;
         if (id >= q.first_token && id < q.end_token)
-            row[id - q.first_token] = !ok ? NAN
-                                      : survivors.has_token((int32_t)id, values.to_value(y))
-                                          ? values.to_z(y)
-                                          : -INFINITY;
+            store_processed(p, b, id - q.first_token, ok ? z : NAN);
     }
     for (int64_t i =
              max(q.end_token - q.first_token, (int64_t)0) + threadIdx.x + cluster_rank() * kThreads;
          i < q.vocab; i += kClusterCtas * kThreads)
-        row[i] = ok ? -INFINITY : NAN;
+        store_processed(p, b, i, ok ? -INFINITY : NAN);
 }
 
 /* Serves a row by all threads of the cluster. `raw` is the mass of the raw logits if requested. */

@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 3)
     const int64_t b = blockIdx.x / p.splits, split = blockIdx.x % p.splits;
     int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK + split * kTruncatedTile;
     row_reader reader = {p, row, staged.stage, b, min(begin + kTruncatedTile, q.end_token)};
-    float y[kThreadTokens], *to = p.processed + b * p.processed_stride - q.first_token;
+    float y[kThreadTokens], *to = (float *)p.processed + b * p.processed_stride - q.first_token;
     ptx_wait_for_launch();
     if (!gumbel_problem_row_is_live(&q, b))
         return;

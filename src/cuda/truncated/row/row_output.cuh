@@ -6,6 +6,7 @@
 #define GUMBEL_CUDA_ROW_OUTPUT_CUH
 
 #include "cuda/truncated/row/row_draw.cuh"
+#include "maths/rounding.h"
 
 #include <stddef.h>
 
@@ -151,8 +152,15 @@ __device__ __forceinline__ void write_kept_token(const cuda_truncated_params &p,
     const int64_t at = b * out.kept_capacity + place;
     out.kept_ids[at] = id;
     if (out.kept_logprobs)
-        out.kept_logprobs[at] = gumbel_logprob(
-            out.logprobs_of == GUMBEL_RAW ? raw_logit(p.problem, b, id) : z, r.lse);
+        out.kept_logprobs[at] =
+            gumbel_logprob(out.logprobs_of == GUMBEL_RAW ? raw_logit(p.problem, b, id) : z, r.lse);
+}
+
+/* Writes z of column i of processed row b. */
+__device__ __forceinline__ void store_processed(const cuda_truncated_params &p, int64_t b,
+                                                int64_t i, float z)
+{
+    gumbel_store_element(p.processed, p.processed_dtype, b * p.processed_stride + i, z);
 }
 
 /* Writes the processed row, by all threads: z of the kept set, -inf elsewhere. The output may be
@@ -163,15 +171,13 @@ __device__ inline void write_processed(const cuda_truncated_params &p, const row
 {
     const gumbel_problem &q = p.problem;
     bool ok = status == GUMBEL_ROW_OK || status == GUMBEL_ROW_EMPTY;
-    float *row = p.processed + b * p.processed_stride;
     source.each([&](int32_t id, float y) {
-        row[id - q.first_token] = !ok                                           ? NAN
-                                  : survivors.has_token(id, values.to_value(y)) ? values.to_z(y)
-                                                                                : -INFINITY;
+        float z = survivors.has_token(id, values.to_value(y)) ? values.to_z(y) : -INFINITY;
+        store_processed(p, b, id - q.first_token, ok ? z : NAN);
     });
     for (int64_t i = max(q.end_token - q.first_token, (int64_t)0) + threadIdx.x; i < q.vocab;
          i += kThreads)
-        row[i] = ok ? -INFINITY : NAN;
+        store_processed(p, b, i, ok ? -INFINITY : NAN);
 }
 
 /* Writes the outputs of an unused row, by one thread. */
