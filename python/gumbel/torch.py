@@ -9,8 +9,9 @@ Row parameters are tensors: 0-d for one value for all rows, or [B]. Their dtypes
 for top_k, min_keep and program; int64 for seeds and positions and int32 for first_sample, which
 hold the bits of unsigned integers. On CUDA nothing is copied and no call waits, so operators work
 under torch.compile(fullgraph=True), in CUDA graphs and on any stream. With a seed they are pure
-functions of their arguments, except history_start(), history_update() and advance(), which write to
-their arguments. **Equal seed and position give equal tokens: advance the position by one at every
+functions of their arguments, except history_start(), history_update(), advance() and
+process_logits_into(), which write to arguments. The last one writes to `out`, which may be the
+logits themselves. **Equal seed and position give equal tokens: advance the position by one at every
 step**, for example by advance(position) on the device. Without a seed every call draws a fresh one
 when it runs, not when it is traced: from the operating system, or, at every replay of a captured
 CUDA graph, from torch's generator of the device.
@@ -277,6 +278,17 @@ for _name in ("process_logits", "softmax"):
         _make_row_operator(getattr(_sampling, _name)),
         _fake_rows,
     )
+
+
+def _run_process_logits_into(logits: Any, out: Any, **arguments: Any) -> None:
+    _sampling.process_logits(logits, out=out, **_read_common(arguments))
+
+
+_define_operator(
+    f"process_logits_into({_LOGITS}, Tensor(a!) out, *, {_SCALED}, {_ROWS}, {_MORE_RULES}) -> ()",
+    _run_process_logits_into,
+    lambda logits, out, **_: None,
+)
 _define_operator("top_k(Tensor logits, int k) -> (Tensor, Tensor)", _sampling.top_k, _fake_top_k)
 
 

@@ -299,7 +299,7 @@ FUNCTIONS = {
     start: {"prompts": [1], "outputs": [1], "slots": [1, 0]},
     update: {"tokens": [1, 2], "slots": [1, 0]},
     adapt: {"adaptive_target": 0.5},
-    gumbel.process_logits: {"logits": LOGITS, **DRAWS},
+    gumbel.process_logits: {"logits": LOGITS, "out": LOGITS.copy(), **DRAWS},
     gumbel.softmax: {"logits": LOGITS, **DRAWS},
     gumbel.top_k: {"logits": LOGITS, "k": 3},
     gumbel.explain: {"weight_or_logits": WEIGHT, "hidden": HIDDEN, **EXPLAINED},

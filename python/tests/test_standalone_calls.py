@@ -32,6 +32,50 @@ def test_softmax_matches_numpy(dtype, request_):
     np.testing.assert_array_equal(found == 0, e < np.exp(-87.0))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.uint16])
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_process_logits_in_place_is_rounded_once(dtype, request_):
+    kind = ml_dtypes.bfloat16 if dtype == np.uint16 else dtype
+    wide = np.full((B, V + 3), 7, kind)  # rows with gaps
+    wide[:, :V] = LOGITS
+    logits = wide.view(dtype)[:, :V]
+    z = gumbel.process_logits(logits, **request_)
+    wanted = z.astype(kind)
+    apart = np.zeros((B, V), dtype)
+    assert gumbel.process_logits(logits, out=apart, **request_) is apart
+    np.testing.assert_array_equal(apart.view(kind), wanted)
+    as_float = np.zeros((B, V), np.float32)
+    gumbel.process_logits(logits, out=as_float, **request_)
+    np.testing.assert_array_equal(as_float, z)
+    assert gumbel.process_logits(logits, out=logits, **request_) is logits
+    np.testing.assert_array_equal(wide[:, :V], wanted)
+    assert (wide[:, V:] == 7).all()
+
+
+def test_process_logits_overflows_to_infinity():
+    logits = np.array([[65504, 1, -65504, -np.inf, 2**-24]], np.float16)
+    gumbel.process_logits(logits, scale=2.0, out=logits)
+    np.testing.assert_array_equal(logits, [[np.inf, 2, -np.inf, -np.inf, 2**-23]])
+
+
+def test_invalid_out_is_named():
+    half, frozen = LOGITS.astype(np.float16), np.zeros((B, V), np.float32)
+    frozen.flags.writeable = False
+    memory = np.zeros(2 * B * V, np.float16)
+    for logits, out, error in [
+        (LOGITS, half, TypeError),
+        (half, LOGITS.astype(ml_dtypes.bfloat16), TypeError),
+        (half, half.astype(float), TypeError),
+        (half, [[1.0]], TypeError),
+        (half, np.zeros((B, V - 1), np.float16), ValueError),
+        (half, np.zeros((V, B), np.float16).T, ValueError),
+        (LOGITS, frozen, ValueError),
+        (memory[: B * V].reshape(B, V), memory.view(np.float32).reshape(B, V), ValueError),
+    ]:
+        with pytest.raises(error, match="^out: "):
+            gumbel.process_logits(logits, out=out)
+
+
 def test_softmax_of_faulty_rows():
     logits = np.array([[np.nan, 0], [np.inf, 0], [-np.inf, -np.inf], [0, -np.inf]], np.float32)
     found = gumbel.softmax(logits)

@@ -175,6 +175,10 @@ PROTOTYPES = {
         ],
     ),
     "gumbel_process_logits": (c_int, _TRANSFORM_ARGUMENTS),
+    "gumbel_process_logits_into": (
+        c_int,
+        [*_TRANSFORM_ARGUMENTS[:5], c_int, *_TRANSFORM_ARGUMENTS[5:]],
+    ),
     "gumbel_softmax": (c_int, _TRANSFORM_ARGUMENTS),
     "gumbel_partial": (c_int, _summary_arguments(Head)),
     "gumbel_partial_logits": (c_int, _summary_arguments(Logits)),

@@ -131,10 +131,14 @@ def read_logits(
     name: str = "logits",
     batch: Optional[int] = None,
     shard: bool = False,
+    out: Optional[Any] = None,
 ) -> tuple[LogitsSource, Request]:
-    """read_head() for logits; `name` is the name of their argument in errors."""
+    """read_head() for logits; `name` is the name of their argument in errors.
+
+    out          an array that the call writes, which must be of the kind and device of the logits.
+    """
     logits = import_array(name, logits)
-    arrays, rest = open_arrays({name: logits}, common)
+    arrays, rest = open_arrays({name: logits, "out": out}, common)
     head = _abi.Logits(logits=read_matrix(name, logits), **shared)
     rows, vocab = logits.shape
     request = _read_request(arrays, rows, batch, shared, vocab, shard, rest)

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _abi
-from .._inputs.arguments import read_row_tokens
-from .._inputs.arrays import Array, address_of
+from .._inputs.arguments import read_matrix, read_row_tokens
+from .._inputs.arrays import Array, address_of, import_array
 from .._inputs.common import takes_common
 from .._inputs.numbers import read_integer
 from .._inputs.parameters import Common
 from .._inputs.request import Request
+from .._inputs.tensors import is_tensor
 from .library_call import (
     Callee,
     LogitsSource,
@@ -148,15 +149,23 @@ def process_logits(
     scale: float = 1.0,
     softcap: float = 0.0,
     vocab_size: Optional[int] = None,
+    out: Optional[Array] = None,
     **common: Unpack[Common],
-) -> NDArray[np.float32]:
-    """Compute the transformed logits of a draw from logits [B, V]: float32 [B, V].
+) -> NDArray[Any]:
+    """Compute the transformed logits of a draw from logits [B, V]: float32 [B, V], or `out`.
+
+    out          an array [B, V] that receives the result and is returned: `logits` itself, or
+                 memory that does not overlap it, of float32 or the dtype of the logits. A 16-bit
+                 result is rounded once from float32, to nearest, ties to even; in float16, 65520
+                 and more become inf, -65520 and less -inf. The last axis must be contiguous.
 
     Padding, masked, banned and truncated tokens are -inf; a row with a NaN or +inf is all NaN.
     Parameters of noise, samples and outputs are ignored. Otherwise as sample_logits().
     """
     shared = read_logit_options(scale, softcap, vocab_size)
-    return _transform_rows(_abi.lib.gumbel_process_logits, logits, shared, common)
+    if out is None:
+        return _transform_rows(_abi.lib.gumbel_process_logits, logits, shared, common)
+    return _process_into(out, logits, shared, common)
 
 
 @takes_common()
@@ -211,6 +220,35 @@ def _transform_rows(call: Any, logits: Any, shared: dict[str, Any], common: Any)
     rows = request.arrays.empty(tuple(logits.shape), np.float32)
     call_library(call, source, request, (address_of(rows), 0))
     return rows
+
+
+def _read_out(out: Any, logits: _abi.Tensor) -> _abi.Tensor:
+    """The tensor of process_logits()'s argument `out`. Raises TypeError or ValueError."""
+    found = read_matrix("out", out)
+    shape = (logits.rows, logits.cols)
+    if (found.rows, found.cols) != shape:
+        raise ValueError(f"out: expected the shape of the logits, {shape}, got {tuple(out.shape)}")
+    if found.dtype not in (_abi.FLOAT32, logits.dtype):
+        raise TypeError(f"out: dtype {out.dtype} is neither float32 nor that of the logits")
+    if found.data == logits.data and (found.dtype, found.stride) != (logits.dtype, logits.stride):
+        raise ValueError("out: in place of the logits, it must have their dtype and row stride")
+    if is_tensor(out):
+        if out.requires_grad:
+            raise ValueError("out: requires a gradient; pass out.detach()")
+    elif not out.flags.writeable:
+        raise ValueError("out: is read-only")
+    return found
+
+
+def _process_into(out: Any, logits: Any, shared: dict[str, Any], common: Any) -> Any:
+    """Write the result of gumbel_process_logits_into() to `out`, which is returned."""
+    given = import_array("out", out)
+    source, request = read_logits(logits, shared, common, out=given)
+    assert source[1] is not None
+    rows = _read_out(given, source[1].logits)
+    results = (rows.data, rows.dtype, rows.stride)
+    call_library(_abi.lib.gumbel_process_logits_into, source, request, results)
+    return out
 
 
 @takes_common()

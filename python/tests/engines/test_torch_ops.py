@@ -101,6 +101,14 @@ def test_scores_rows_and_top_k(device):
     for name in ("process_logits", "softmax"):
         found = getattr(ops, name)(logits, **rows)
         torch.testing.assert_close(found, getattr(gumbel, name)(logits, **rows), rtol=0, atol=0)
+    halves = logits.to(torch.bfloat16)
+    wanted = gumbel.process_logits(halves, **rows).to(torch.bfloat16)
+    apart = torch.empty_like(halves)
+    ops.process_logits_into(halves, apart, **rows)
+    ops.process_logits_into(halves, halves, **rows)
+    assert torch.equal(apart, wanted) and torch.equal(halves, wanted)
+    with pytest.raises(ValueError, match="^out: requires a gradient"):
+        gumbel.process_logits(logits, out=logits.clone().requires_grad_())
     for found, wanted in zip(ops.top_k(logits, 5), gumbel.top_k(logits, 5)):
         assert torch.equal(found, wanted)
 
@@ -136,6 +144,7 @@ def test_operators_pass_opcheck(device):
         (ops.sample_logits, (logits,), rows),
         (ops.score, (hidden, weight, tokens), rows),
         (ops.process_logits, (logits,), rows),
+        (ops.process_logits_into, (logits, torch.empty_like(logits)), rows),
         (ops.softmax, (logits,), rows),
         (ops.top_k, (logits, 3), {}),
         # Log-probabilities are NaN after the last.
