@@ -26,7 +26,7 @@ void gumbel_write_outputs(const gumbel_finish_call *call)
         gumbel_summary best = merge_parts(call, b * samples);
         gumbel_row_status status = gumbel_summary_status(&best);
         int ok = status == GUMBEL_ROW_OK;
-        float lse = ok && (out->lse || out->logprobs) ? gumbel_summary_lse(&best) : NAN;
+        float lse = ok && gumbel_output_has_lse(out) ? gumbel_summary_lse(&best) : NAN;
         for (int64_t at = b * samples; at < (b + 1) * samples; at++) {
             if (at > b * samples)
                 best = merge_parts(call, at);

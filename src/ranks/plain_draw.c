@@ -77,9 +77,6 @@ static gumbel_status count_summaries(const gumbel_group *group, gumbel_problem p
     return GUMBEL_OK;
 }
 
-/* Whether summaries have masses: alike on all ranks, as they compare which outputs there are. */
-static int requires_mass(const gumbel_output *output) { return output->lse || output->logprobs; }
-
 gumbel_status ranks_draw_plain(ranks_draw *draw, gumbel_cursor *cursor, gumbel_error *error)
 {
     gumbel_group *group = draw->group;
@@ -97,7 +94,8 @@ gumbel_status ranks_draw_plain(ranks_draw *draw, gumbel_cursor *cursor, gumbel_e
         gumbel_carve_array(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
-    p.with_mass = requires_mass(draw->output);
+    /* Alike on all ranks, as they compare which outputs there are. */
+    p.with_mass = gumbel_output_has_lse(draw->output);
     draw->local = cursor->base + cursor->used;
     gumbel_summaries_clear(own, p.batch * p.sampling.num_samples);
     if (ranks_own_shard(group)->rows > 0)
@@ -132,7 +130,7 @@ gumbel_status ranks_queue_plain(ranks_draw *draw, gumbel_cursor *cursor, gumbel_
         gumbel_carve_array(cursor, local, 1, 1);
         return GUMBEL_OK;
     }
-    p.with_mass = requires_mass(draw->output);
+    p.with_mass = gumbel_output_has_lse(draw->output);
     GUMBEL_FORWARD(
         device->backend->draw_partial(device, &p, NULL, own, cursor->base + cursor->used, error));
     if (group->peers.ranks)

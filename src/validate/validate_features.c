@@ -53,8 +53,7 @@ uint32_t gumbel_output_features(const gumbel_output *out)
 {
     int top = out->num_top > 0 && (out->top_ids || out->top_logprobs);
     int top_logprobs = out->num_top > 0 && out->top_logprobs;
-    int raw = out->logprobs_of == GUMBEL_RAW &&
-              (out->logprobs || out->lse || top_logprobs || out->kept_logprobs);
+    int raw = out->logprobs_of == GUMBEL_RAW && (gumbel_output_has_lse(out) || top_logprobs);
     return (uint32_t)((out->ranks ? GUMBEL_FEATURE_RANKS : 0) |
                       (out->kept ? GUMBEL_FEATURE_KEPT : 0) | (top ? GUMBEL_FEATURE_TOP : 0) |
                       (raw ? GUMBEL_FEATURE_RAW : 0) |

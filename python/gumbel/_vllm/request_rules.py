@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sampling rules of requests: SamplingParams.extra_args["gumbel"], in the words of gumbel.sample().
 
-A front end checks the rules when a request arrives (admit()), so that a faulty one is refused and
-harms no engine. The request then carries temperature, top_k, top_p and min_p beside its rules, and
-vLLM's own values are off: even if vLLM changes the logits before a draw, the program reads
-unscaled logits that no rule has removed tokens from.
+A front end checks the rules when a request arrives (admit()), so that a faulty one returns an
+error and harms no engine. The request then carries temperature, top_k, top_p and min_p beside its
+rules, and vLLM's own values are off: even if vLLM changes the logits before a draw, the program
+reads unscaled logits that no rule has removed tokens from.
 """
 
 from __future__ import annotations

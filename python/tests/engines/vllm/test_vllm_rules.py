@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules of vLLM's requests (extra_args["gumbel"]): texts are equal alone and in a batch, on both
-runners, and equal those of the command; faulty rules are refused when a request arrives."""
+runners, and equal those of the command; faulty rules raise an error when a request arrives."""
 
 import functools
 import types
