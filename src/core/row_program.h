@@ -40,8 +40,10 @@ GUMBEL_INLINE int32_t gumbel_integer_in(const gumbel_row_i32 *rows, int64_t slot
     return value >= low && value <= high ? value : otherwise;
 }
 
-/* The program of row b, which is not greedy. */
-GUMBEL_INLINE gumbel_row_program gumbel_problem_program(const gumbel_problem *p, int64_t b)
+/* The program of row b, which is not greedy, of the programs `rules` [count,
+ * GUMBEL_PROGRAM_LENGTH]. */
+GUMBEL_INLINE gumbel_row_program gumbel_read_program(const gumbel_problem *p, const uint8_t *rules,
+                                                     int64_t b)
 {
     const gumbel_truncation *t = &p->truncation;
     const gumbel_programs *q = &p->programs;
@@ -50,7 +52,7 @@ GUMBEL_INLINE gumbel_row_program gumbel_problem_program(const gumbel_problem *p,
     gumbel_row_program r;
     int ended = 0;
     for (int i = 0; i < GUMBEL_PROGRAM_LENGTH; i++) {
-        const uint8_t rule = q->rules[index * GUMBEL_PROGRAM_LENGTH + i];
+        const uint8_t rule = rules[index * GUMBEL_PROGRAM_LENGTH + i];
         ended |= rule == GUMBEL_PROGRAM_END;
         r.rules[i] = ended ? (uint8_t)GUMBEL_PROGRAM_END : rule;
     }
@@ -76,6 +78,12 @@ GUMBEL_INLINE gumbel_row_program gumbel_problem_program(const gumbel_problem *p,
     r.smoothing_curve = gumbel_float_in(&q->smoothing_curve, slot, 1.0f, 3.0f, 1.0f);
     r.adaptive_target = gumbel_float_in(&q->adaptive_target, slot, 0.0f, 1.0f, -1.0f);
     return r;
+}
+
+/* gumbel_read_program() of the problem's own rules. */
+GUMBEL_INLINE gumbel_row_program gumbel_problem_program(const gumbel_problem *p, int64_t b)
+{
+    return gumbel_read_program(p, p->programs.rules, b);
 }
 
 /* The sums that a rule requires which removes all values below a threshold of its own; -1 for a

@@ -62,7 +62,9 @@ static const struct call {
     {"best scores, k, head", 8, 4096, GUMBEL_FEATURE_BEST, K, 0, 1, 0, 0, "hopper cluster",
      "tensor alone"},
     {"raw, k", 32, 0, GUMBEL_FEATURE_RAW, K, 0, 1, 0, 0, "cluster", "two-pass"},
-    {"program, logits", 32, 0, GUMBEL_FEATURE_PROGRAM, 0, 0, 1, 0, 0, "program",
+    {"program, logits", 32, 0, GUMBEL_FEATURE_PROGRAM, 0, 0, 1, 0, 0, "program-pivots",
+     "sampling.truncation.programs"},
+    {"program, lse", 32, 0, GUMBEL_FEATURE_PROGRAM, 0, 1, 1, 0, 0, "program",
      "sampling.truncation.programs"},
     {"program, head", 32, 4096, GUMBEL_FEATURE_PROGRAM, 0, 1, 2, 1, 0, "hopper program",
      "sampling.truncation.programs"},
@@ -103,6 +105,8 @@ static const uint8_t K_T[GUMBEL_PROGRAM_LENGTH] = {GUMBEL_PROGRAM_TOP_K,
                                                    GUMBEL_PROGRAM_TEMPERATURE};
 static const uint8_t SIGMA_T_MIN_P[GUMBEL_PROGRAM_LENGTH] = {
     GUMBEL_PROGRAM_TOP_N_SIGMA, GUMBEL_PROGRAM_TEMPERATURE, GUMBEL_PROGRAM_MIN_P};
+static const uint8_t TYPICAL_T[GUMBEL_PROGRAM_LENGTH] = {GUMBEL_PROGRAM_TYPICAL_P,
+                                                         GUMBEL_PROGRAM_TEMPERATURE};
 static const uint8_t LESS_K_T[GUMBEL_PROGRAM_LENGTH] = {GUMBEL_PROGRAM_P_LESS, GUMBEL_PROGRAM_TOP_K,
                                                         GUMBEL_PROGRAM_TEMPERATURE};
 
@@ -110,11 +114,12 @@ static const uint8_t LESS_K_T[GUMBEL_PROGRAM_LENGTH] = {GUMBEL_PROGRAM_P_LESS, G
 static void programs_select_rungs(void **state)
 {
     const cuda_device hopper = plan_device(1);
-    gumbel_problem k = plan_problem(17, 0, 0), min_p = k, less = k, head = plan_problem(4, 4096, 0);
+    gumbel_problem k = plan_problem(17, 0, 0), min_p = k, less = k, single = k;
+    gumbel_problem head = plan_problem(4, 4096, 0);
     float *const parameters = (float *)plan_data;
     (void)state;
     plan_program(&k, K_T);
-    assert_string_equal(plan_rungs(&hopper, &k, 0), "program"); /* no top_k */
+    assert_string_equal(plan_rungs(&hopper, &k, 0), "program-pivots"); /* no top_k */
     k.truncation.top_k.data = (int32_t *)plan_data;
     assert_string_equal(plan_rungs(&hopper, &k, 0), "program-blocks");
     k.programs.top_n_sigma.data = parameters;
@@ -133,7 +138,19 @@ static void programs_select_rungs(void **state)
     plan_program(&less, LESS_K_T);
     less.truncation.top_k.data = (int32_t *)plan_data;
     assert_string_equal(plan_rungs(&hopper, &less, 0), "program");
+    plan_program(&single, TYPICAL_T);
+    single.programs.typical_p.data = parameters;
+    assert_string_equal(plan_rungs(&hopper, &single, 0), "program-pivots");
+    single.programs.min_keep.data = (int32_t *)plan_data;
+    assert_string_equal(plan_rungs(&hopper, &single, 0), "program");
+    single.programs.min_keep.data = NULL;
+    single.batch = 7;
+    assert_string_equal(plan_rungs(&hopper, &single, 0), "program");
+    plan_program(&head, TYPICAL_T);
+    head.programs.typical_p.data = parameters;
+    assert_string_equal(plan_rungs(&hopper, &head, 0), "hopper program-pivots");
     plan_program(&head, K_T);
+    head.programs.typical_p.data = NULL;
     head.truncation.top_k.data = (int32_t *)plan_data;
     assert_string_equal(plan_rungs(&hopper, &head, 0), "hopper program-blocks");
 }

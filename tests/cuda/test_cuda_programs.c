@@ -4,7 +4,7 @@
  * usual and adversarial rows, from logits and from a head; captured graphs; each rule on hostile
  * rows.
  */
-#include "cuda_requests.h"
+#include "cuda_few_outputs.h"
 #include "prefixed_programs.h"
 
 #include <float.h>
@@ -179,20 +179,22 @@ static gumbel_row_i32 rows_of_i32(request *req, const int32_t choices[CHOICES], 
     return (gumbel_row_i32){rows, 1};
 }
 
-/* Rows of one kind by a rule alone, or behind TOP_K; rows have all combinations of the
- * values of top_k or min_keep and of the rule. */
-static void compare_hostile(const request_plan *plan, uint8_t rule, int behind_top_k)
+/* Sets programs of a rule alone, or behind TOP_K, for rows of one kind; rows have all combinations
+ * of the values of top_k or min_keep and of the rule. Parameters of other rules are not set. */
+static void set_hostile(request *req, uint8_t rule, int behind_top_k)
 {
     const int last = rule == GUMBEL_PROGRAM_ADAPTIVE_P;
     const uint8_t other = rule == GUMBEL_PROGRAM_TEMPERATURE ? 0 : GUMBEL_PROGRAM_TEMPERATURE;
-    const uint8_t alone[GUMBEL_PROGRAM_LENGTH] = {last ? other : rule, last ? rule : other};
-    const uint8_t behind[GUMBEL_PROGRAM_LENGTH] = {GUMBEL_PROGRAM_TOP_K, alone[0], alone[1]};
-    request *req = request_make(plan, cpu);
+    const request_plan *plan = &req->plan;
     gumbel_programs *q = &req->programs;
-    const int failed = checks_failed(), kind = plan->kind - 1;
+    uint8_t *rules = request_allocate(req, GUMBEL_PROGRAM_LENGTH, 1);
+    if (behind_top_k)
+        *rules = GUMBEL_PROGRAM_TOP_K;
+    rules[behind_top_k] = last ? other : rule;
+    rules[behind_top_k + 1] = last ? rule : other;
 #define ROWS_OF(type, name) rows_of_##type(req, values.name, plan->batch)
     *q = (gumbel_programs){.struct_size = sizeof *q,
-                           .rules = behind_top_k ? behind : alone,
+                           .rules = rules,
                            .count = 1,
                            .typical_p = ROWS_OF(f32, typical_p),
                            .top_n_sigma = ROWS_OF(f32, sigma),
@@ -216,6 +218,13 @@ static void compare_hostile(const request_plan *plan, uint8_t rule, int behind_t
     if (plan->ties)
         q->min_keep = ROWS_OF(i32, min_keep);
 #undef ROWS_OF
+}
+
+static void compare_hostile(const request_plan *plan, uint8_t rule, int behind_top_k)
+{
+    const int failed = checks_failed(), kind = plan->kind - 1;
+    request *req = request_make(plan, cpu);
+    set_hostile(req, rule, behind_top_k);
     compare_requests(req, 0);
     CHECK(checks_failed() == failed, "rule %d%s, rows of kind %d", rule,
           behind_top_k ? " behind top_k" : "", kind);
@@ -242,6 +251,54 @@ static void programs_hostile(void)
             }
 }
 
+/* ------------------------------------------------------------------------------- pivots ---- */
+
+/* Draws tokens alone by a rule, from logits or from a head whose product is exact. */
+static void compare_single_rule(const request_plan *plan, uint8_t rule, int first, int fused)
+{
+    const int failed = checks_failed(), kind = plan->kind - 1;
+    request *req = request_make(plan, cpu);
+    void *owned[2] = {NULL, NULL};
+    set_hostile(req, rule, 0);
+    if (!first) { /* TEMPERATURE comes before the rule */
+        uint8_t *rules = (uint8_t *)(uintptr_t)req->programs.rules;
+        rules[0] = GUMBEL_PROGRAM_TEMPERATURE;
+        rules[1] = rule;
+    }
+    if (fused) {
+        make_exact_head(req, plan->seed % 4 ? GUMBEL_BFLOAT16 : GUMBEL_FLOAT16, 64);
+        owned[0] = (void *)(uintptr_t)req->head.hidden.data;
+        owned[1] = (void *)(uintptr_t)req->head.weight.data;
+    }
+    compare_tokens(req, fused);
+    CHECK(checks_failed() == failed, "rule %d, rows of kind %d, %s", rule, kind,
+          fused ? "from a head" : "from logits");
+    free(owned[0]);
+    free(owned[1]);
+}
+
+/* Programs with one rule, whose rows are drawn before it, on rows of each kind, several splits of a
+ * row, and more rows than run at once. */
+static void programs_pivots(void)
+{
+    static const int64_t vocabs[] = {304, 20000, 151936};
+    for (int rule = 1; rule <= RULES; rule++)
+        for (int i = 0; i < 2 * ROW_ALL_KINDS && rule != GUMBEL_PROGRAM_TEMPERATURE; i++) {
+            const int large = i % 7 == 6, fused = i % 3 == 2, kind = i % ROW_ALL_KINDS;
+            const request_plan plan = {.batch = large        ? 9
+                                                : i % 5 == 4 ? 150
+                                                             : 8 + i,
+                                       .vocab = vocabs[large ? 2 : i % 2],
+                                       .truncation = 1,
+                                       .usual = 1,
+                                       .dtype = kind == ROW_MASKED ? GUMBEL_FLOAT32
+                                                                   : (gumbel_dtype)(1 + i % 3),
+                                       .kind = 1 + kind,
+                                       .seed = 2 * (uint64_t)(i + 100 * rule)};
+            compare_single_rule(&plan, (uint8_t)rule, i / 2 % 2, fused);
+        }
+}
+
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
@@ -252,6 +309,7 @@ int main(int argc, char **argv)
         {"programs_from_blocks", programs_from_blocks},
         {"programs_graph", programs_graph},
         {"programs_hostile", programs_hostile},
+        {"programs_pivots", programs_pivots},
         {"programs_few", programs_few},
         {NULL, NULL},
     };

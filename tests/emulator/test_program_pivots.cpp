@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernel that draws rows by their programs, for programs with one rule besides TEMPERATURE and
-// calls that request a token alone, against the CPU backend. Pivots must serve nearly all rows: a
-// kernel that gives them up too early has the right tokens, but is slow.
+// The two kernels that draw rows before the only rule of their programs besides TEMPERATURE, by a
+// cluster or by CTAs that hold a split each, against the CPU backend. Pivots must serve nearly all
+// rows: a kernel that gives them up too early has the right tokens, but is slow.
 #include "launch_cluster.h"
+#include "launch_pivots.h"
 #include "truncated_rows.h"
 
 #include "cuda/policy/cuda_policy.h"
@@ -14,12 +15,13 @@ namespace
 constexpr int64_t kRows = 4;
 constexpr double kPivotedShare = 0.95;
 
+/* Rows, those that pivots served, and those whose CTAs did not run at the same time. */
 struct row_counts {
-    int all, pivoted;
+    int all, pivoted, in_splits, pivoted_in_splits, drawn_again, abandoned;
 };
 
 /* A program of one rule, with the parameters of its rows. */
-struct single_rule {
+struct single_rule_program {
     gumbel_programs programs;
     gumbel_program_rule rule;
     bool before; /* the rule comes before the temperature */
@@ -28,7 +30,7 @@ struct single_rule {
 };
 
 /* Sets the row parameter of a rule, one of the usual values for each row. */
-void set_values(single_rule *single, gumbel_row_f32 *field, std::vector<float> usual,
+void set_values(single_rule_program *single, gumbel_row_f32 *field, std::vector<float> usual,
                 uint64_t *random)
 {
     for (float &value : single->values)
@@ -36,7 +38,7 @@ void set_values(single_rule *single, gumbel_row_f32 *field, std::vector<float> u
     *field = {single->values, 1};
 }
 
-void set_rule(single_rule *single, request *req, uint64_t *random)
+void set_rule(single_rule_program *single, request *req, uint64_t *random)
 {
     static const gumbel_program_rule choices[] = {
         GUMBEL_PROGRAM_TYPICAL_P, GUMBEL_PROGRAM_TYPICAL_P, GUMBEL_PROGRAM_TOP_P,
@@ -74,13 +76,78 @@ void set_rule(single_rule *single, request *req, uint64_t *random)
         set_values(single, &q->surprise, {4.0f, 9.0f, 14.0f}, random);
 }
 
+/* Makes the draw from which the kernel of splits starts. */
+void draw_without_program(const request &req, gumbel_device *cpu, outcome *plain_draw)
+{
+    request plain = req;
+    plain.sampling.truncation = NULL;
+    if (request_draw(cpu, &plain, plain_draw) != GUMBEL_OK)
+        exit(1);
+}
+
+/* Runs the kernel of a cluster a row. */
+bool cluster_passes(cuda_truncated_params p, const outcome *host, bool usual, uint64_t *random,
+                    const char *what, row_counts *counts)
+{
+    const int64_t origin = p.problem.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
+    p.splits = CUDA_CLUSTER_CTAS;
+    p.split_size = cuda_cluster_slice(std::max<int64_t>(p.problem.end_token - origin, 1));
+    const std::vector<cluster_path> paths = emulate_programs(p, random, what);
+    for (int64_t b = 0; b < p.problem.batch; b++) {
+        if (!row_agrees(host, p.output, b, what))
+            return false;
+        counts->all += usual;
+        counts->pivoted += usual && paths[(size_t)b] == CLUSTER_PIVOTED;
+    }
+    return true;
+}
+
+/* Runs the kernel of splits after a plain draw, and clusters for the rows that it leaves. */
+bool splits_pass(cuda_truncated_params p, const outcome *host, bool usual, uint64_t *random,
+                 const char *what, row_counts *counts)
+{
+    const gumbel_problem &q = p.problem;
+    const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
+    const int64_t range = std::max<int64_t>(q.end_token - origin, 1);
+    const bool at_once = !one_in(random, 6);
+    std::vector<int32_t> states((size_t)q.batch, -1);
+    p.splits = (int32_t)cuda_pivot_splits(range);
+    std::vector<uint64_t> exchange((size_t)cuda_pivot_exchange_words(q.batch, p.splits));
+    p.exchange = exchange.data();
+    p.row_states = states.data();
+    const std::vector<pivot_paths> paths =
+        emulate_program_pivots(program_params_of(p), at_once, random, what);
+    for (int64_t b = 0; b < q.batch; b++) {
+        const bool abandoned = exchange[(size_t)b] != 0;
+        const bool served = states[(size_t)b] == CUDA_ROW_SERVED;
+        if (!served && states[(size_t)b] != CUDA_ROW_FALLBACK) {
+            fprintf(stderr, "%s: row %lld has the state %d\n", what, (long long)b,
+                    (int)states[(size_t)b]);
+            return false;
+        }
+        if (served && !row_agrees(host, p.output, b, what))
+            return false;
+        counts->abandoned += abandoned;
+        counts->drawn_again += paths[(size_t)b].drawn_again;
+        counts->in_splits += usual && !abandoned;
+        counts->pivoted_in_splits += usual && !abandoned && served;
+    }
+    p.splits = CUDA_CLUSTER_CTAS;
+    p.split_size = cuda_cluster_slice(range);
+    emulate_programs(p, random, what);
+    for (int64_t b = 0; b < q.batch; b++)
+        if (!row_agrees(host, p.output, b, what))
+            return false;
+    return true;
+}
+
 bool passes(int index, gumbel_device *cpu, row_counts *counts)
 {
     uint64_t random = (uint64_t)index + 7000;
-    single_rule single = {};
+    single_rule_program single = {};
     request_plan plan = {};
     plan.batch = 1 + random_below(&random, 2);
-    plan.vocab = 2000 + random_below(&random, 9000);
+    plan.vocab = 2000 + random_below(&random, one_in(&random, 3) ? 30000 : 9000);
     plan.kind = 1 + ROW_GAUSSIAN;
     plan.truncation = 1;
     plan.seed = random_bits(&random) >> 20;
@@ -103,19 +170,15 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     wanted.struct_size = sizeof wanted;
     wanted.tokens = ours->output.tokens;
     wanted.status = ours->output.status;
-    cuda_truncated_params p = params_of(*req, wanted);
-    const int64_t origin = p.problem.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
-    p.splits = CUDA_CLUSTER_CTAS;
-    p.split_size = cuda_cluster_slice(std::max<int64_t>(p.problem.end_token - origin, 1));
+    const cuda_truncated_params p = params_of(*req, wanted);
     char what[300];
     snprintf(what, sizeof what, "problem %d, rule %d%s: %s", index, (int)single.rule,
              single.before ? " before the temperature" : "", request_describe(&plan));
-    bool good = request_draw(cpu, req, host) == GUMBEL_OK;
-    const std::vector<cluster_path> paths = emulate_programs(p, &random, what);
-    for (int64_t b = 0; good && b < plan.batch; b++) {
-        good = row_agrees(host, p.output, b, what);
-        counts->all += usual;
-        counts->pivoted += usual && paths[(size_t)b] == CLUSTER_PIVOTED;
+    bool good = request_draw(cpu, req, host) == GUMBEL_OK &&
+                cluster_passes(p, host, usual, &random, what, counts);
+    if (good && plan.soft_cap == 0.0f) {
+        draw_without_program(*req, cpu, ours);
+        good = splits_pass(p, host, usual, &random, what, counts);
     }
     outcome_free(host);
     outcome_free(ours);
@@ -131,10 +194,14 @@ int main(int argc, char **argv)
     gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
     row_counts n = {};
     int failed = run_problems(argc, argv, 120, 3000, [&](int i) { return passes(i, cpu, &n); });
-    printf("pivots served %d of %d usual rows\n", n.pivoted, n.all);
-    const bool leaves = n.all >= 20 && n.pivoted < kPivotedShare * n.all;
-    if (leaves)
-        printf("pivots serve too few rows\n");
+    printf("pivots of clusters served %d of %d usual rows, pivots of splits %d of %d; %d rows were "
+           "drawn again, %d abandoned\n",
+           n.pivoted, n.all, n.pivoted_in_splits, n.in_splits, n.drawn_again, n.abandoned);
+    const bool leaves = n.all >= 40 && (n.pivoted < kPivotedShare * n.all ||
+                                        n.pivoted_in_splits < kPivotedShare * n.in_splits);
+    const bool rare = n.all >= 40 && std::min(n.drawn_again, n.abandoned) < n.all / 40;
+    if (leaves || rare)
+        printf("pivots serve too few rows, or some path is too rare\n");
     gumbel_close(cpu);
-    return failed != 0 || leaves;
+    return failed != 0 || leaves || rare;
 }

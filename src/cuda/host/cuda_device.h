@@ -49,6 +49,7 @@ typedef enum cuda_module {
     CUDA_MODULE_TRUNCATED_CLUSTER,
     CUDA_MODULE_PROGRAM_BLOCKS,
     CUDA_MODULE_PROGRAM_CLUSTER,
+    CUDA_MODULE_PROGRAM_PIVOTS,
     CUDA_MODULE_FUSED_SM80,
     CUDA_MODULE_FUSED_SM90, /* this and the following: Hopper only */
     CUDA_MODULE_FUSED_HALF_SM90,
@@ -100,7 +101,7 @@ typedef struct cuda_device {
     CUfunction truncated_pivots;
     /* NULL without clusters: */
     CUfunction truncated_blocks, truncated_bounded, truncated_cluster;
-    CUfunction program_blocks, program_cluster;
+    CUfunction program_blocks, program_cluster, program_pivots;
     CUfunction noise;
     CUfunction logits[CUDA_DTYPES][2][2]; /* [with mass][noise given] */
     CUfunction logits_edited[CUDA_DTYPES];

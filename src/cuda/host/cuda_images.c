@@ -48,6 +48,7 @@ IMAGE(truncated_pivots);
 IMAGE(truncated_cluster);
 IMAGE(program_blocks);
 IMAGE(program_cluster);
+IMAGE(program_pivots);
 IMAGE(screen_draw);
 IMAGE(screen_make);
 IMAGE(screen_rows);

@@ -33,6 +33,7 @@ extern const unsigned char cuda_image_truncated_pivots[];
 extern const unsigned char cuda_image_truncated_cluster[];
 extern const unsigned char cuda_image_program_blocks[];
 extern const unsigned char cuda_image_program_cluster[];
+extern const unsigned char cuda_image_program_pivots[];
 extern const unsigned char cuda_image_screen_draw[];
 extern const unsigned char cuda_image_screen_make[];
 extern const unsigned char cuda_image_screen_rows[];

@@ -36,6 +36,7 @@ static const unsigned char *const images[] = {
     [CUDA_MODULE_TRUNCATED_CLUSTER] = cuda_image_truncated_cluster,
     [CUDA_MODULE_PROGRAM_BLOCKS] = cuda_image_program_blocks,
     [CUDA_MODULE_PROGRAM_CLUSTER] = cuda_image_program_cluster,
+    [CUDA_MODULE_PROGRAM_PIVOTS] = cuda_image_program_pivots,
     [CUDA_MODULE_FUSED_SM80] = cuda_image_fused_sm80,
     [CUDA_MODULE_FUSED_SM90] = cuda_image_fused_sm90,
     [CUDA_MODULE_FUSED_HALF_SM90] = cuda_image_fused_half_sm90,
@@ -107,6 +108,7 @@ static const single_kernel single_kernels[] = {
      CUDA_BLOCKS_BYTES_MAX},
     {CUDA_MODULE_PROGRAM_BLOCKS, "gumbel_program_blocks", AT(program_blocks),
      CUDA_BLOCKS_BYTES_MAX},
+    {CUDA_MODULE_PROGRAM_PIVOTS, "gumbel_program_pivots", AT(program_pivots), 0},
 };
 
 /* Kernels that wait for launches on other streams. */
@@ -291,7 +293,7 @@ static gumbel_status get_logits_kernels(cuda_device *cuda, gumbel_error *error)
 /* Whether a GPU of this capability can run a module's kernels. */
 static int module_is_supported(int module, int capability)
 {
-    if (module >= CUDA_MODULE_TOP64_SELECT && module <= CUDA_MODULE_PROGRAM_CLUSTER)
+    if (module >= CUDA_MODULE_TOP64_SELECT && module <= CUDA_MODULE_PROGRAM_PIVOTS)
         return capability >= CUDA_SM90_CAPABILITY;
     return module < CUDA_MODULE_FUSED_SM90 || capability == CUDA_SM90_CAPABILITY;
 }

@@ -3,6 +3,7 @@
  * The rungs of the CUDA backend, best first: the tables that decide which kernels serve a call.
  * docs/kernels.md is generated from these tables and from measurements.
  */
+#include "core/row_program.h"
 #include "cuda/plan/cuda_plan.h"
 
 /* ------------------------------------------------------------------------------- products ---- */
@@ -192,30 +193,34 @@ static const char *bounded_refuses(const cuda_device *cuda, const gumbel_problem
     return NULL;
 }
 
-/* Whether a program begins with TOP_K or MIN_P, at most after a TEMPERATURE that is not dynamic.
- * Rules without parameters are off; row parameters may turn off other ones. */
-static int begins_with_largest(const gumbel_problem *p, const uint8_t *rules)
+/* Whether the call has parameters for a rule, which rows may still turn off. */
+static int has_parameters(const gumbel_problem *p, uint8_t rule)
 {
+    const gumbel_truncation *t = &p->truncation;
     const gumbel_programs *q = &p->programs;
-    const void *const parameters[] = {[GUMBEL_PROGRAM_TOP_P] = p->truncation.top_p.data,
+    const void *const parameters[] = {[GUMBEL_PROGRAM_TOP_K] = t->top_k.data,
+                                      [GUMBEL_PROGRAM_MIN_P] = t->min_p.data,
+                                      [GUMBEL_PROGRAM_TOP_P] = t->top_p.data,
                                       [GUMBEL_PROGRAM_TYPICAL_P] = q->typical_p.data,
                                       [GUMBEL_PROGRAM_TOP_N_SIGMA] = q->top_n_sigma.data,
                                       [GUMBEL_PROGRAM_EPSILON] = q->epsilon.data,
                                       [GUMBEL_PROGRAM_ETA] = q->eta.data,
                                       [GUMBEL_PROGRAM_TOP_A] = q->top_a.data,
-                                      [GUMBEL_PROGRAM_P_LESS] = rules, /* always on */
+                                      [GUMBEL_PROGRAM_P_LESS] = q->rules, /* always on */
                                       [GUMBEL_PROGRAM_SURPRISE] = q->surprise.data,
                                       [GUMBEL_PROGRAM_XTC] = q->xtc_probability.data,
                                       [GUMBEL_PROGRAM_SMOOTHING] = q->smoothing_factor.data,
                                       [GUMBEL_PROGRAM_ADAPTIVE_P] = q->adaptive_target.data,
                                       [GUMBEL_PROGRAM_TEMPERATURE] = q->temperature_range.data};
-    for (int i = 0; i < GUMBEL_PROGRAM_LENGTH && rules[i] != GUMBEL_PROGRAM_END; i++) {
-        if ((rules[i] == GUMBEL_PROGRAM_TOP_K && p->truncation.top_k.data) ||
-            (rules[i] == GUMBEL_PROGRAM_MIN_P && p->truncation.min_p.data))
-            return 1;
-        if (parameters[rules[i]])
-            return 0;
-    }
+    return parameters[rule] != NULL;
+}
+
+/* Whether a program begins with TOP_K or MIN_P, at most after a TEMPERATURE that is not dynamic. */
+static int begins_with_largest(const gumbel_problem *p, const uint8_t *rules)
+{
+    for (int i = 0; i < GUMBEL_PROGRAM_LENGTH && rules[i] != GUMBEL_PROGRAM_END; i++)
+        if (has_parameters(p, rules[i]))
+            return rules[i] == GUMBEL_PROGRAM_TOP_K || rules[i] == GUMBEL_PROGRAM_MIN_P;
     return 0;
 }
 
@@ -229,6 +234,39 @@ static const char *program_blocks_refuse(const cuda_device *cuda, const gumbel_p
         if (begins_with_largest(p, p->programs.rules + i * GUMBEL_PROGRAM_LENGTH))
             return NULL;
     return "no program begins with top_k or min_p";
+}
+
+/* Whether a program has at most one rule besides TEMPERATURE, and floats can decide by the rule. */
+static int has_single_rule(const gumbel_problem *p, const uint8_t *rules)
+{
+    int count = 0;
+    for (int i = 0; i < GUMBEL_PROGRAM_LENGTH && rules[i] != GUMBEL_PROGRAM_END; i++) {
+        if (!has_parameters(p, rules[i]))
+            continue;
+        const int decides = rules[i] == GUMBEL_PROGRAM_TYPICAL_P ||
+                            rules[i] == GUMBEL_PROGRAM_TOP_P ||
+                            gumbel_threshold_facts((gumbel_program_rule)rules[i]) >= 0;
+        count += decides ? 1 : 2;
+    }
+    return count <= 1;
+}
+
+static const char *program_pivots_refuse(const cuda_device *cuda, const gumbel_problem *p,
+                                         uint32_t offered)
+{
+    const char *refusal = cluster_refuses(cuda, p, offered);
+    if (!refusal)
+        refusal = pivots_refuse(cuda, p, offered);
+    if (refusal)
+        return refusal;
+    if (!(offered & CUDA_OUTPUT_DRAWS) && p->batch < CUDA_PROGRAM_PIVOT_ROWS_MIN)
+        return "fewer than 8 rows, and no product that draws";
+    if (p->programs.min_keep.data)
+        return "min_keep is set";
+    for (int32_t i = 0; i < p->programs.count; i++)
+        if (!has_single_rule(p, p->programs.rules + i * GUMBEL_PROGRAM_LENGTH))
+            return "a program has two rules besides the temperature, or one that changes values";
+    return NULL;
 }
 
 const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
@@ -285,8 +323,8 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
                  .method = "one CTA a row, from few blocks; only logits above a bound are stored",
                  .kernels = "truncated_blocks.cu, truncated_cluster.cu",
                  .supports = GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_RANKS |
-                             GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_KEPT_IDS |
-                             GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_LOGITS |
+                             GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_KEPT_IDS | GUMBEL_FEATURE_TOP |
+                             GUMBEL_FEATURE_LOGITS |
                              (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
                              GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
                              GUMBEL_CAPABILITY_SAMPLES,
@@ -302,8 +340,8 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
                  .method = "one CTA a row, from few blocks of its tokens",
                  .kernels = "truncated_blocks.cu, truncated_cluster.cu",
                  .supports = GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_RANKS |
-                             GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_KEPT_IDS |
-                             GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_LOGITS |
+                             GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_KEPT_IDS | GUMBEL_FEATURE_TOP |
+                             GUMBEL_FEATURE_LOGITS |
                              (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
                              GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
                              GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP,
@@ -328,16 +366,27 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
                  .method = "one CTA a row runs its program on tokens from few blocks",
                  .kernels = "program_blocks.cu, program_cluster.cu",
                  .supports = GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_RANKS |
-                             GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_KEPT_IDS |
-                             GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_LOGITS |
-                             GUMBEL_FEATURE_PROGRAM | GUMBEL_CAPABILITY_MASS |
-                             GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_SAMPLES |
-                             GUMBEL_CAPABILITY_SOFT_CAP,
+                             GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_KEPT_IDS | GUMBEL_FEATURE_TOP |
+                             GUMBEL_FEATURE_LOGITS | GUMBEL_FEATURE_PROGRAM |
+                             GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
+                             GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP,
                  .requires_any = GUMBEL_FEATURE_PROGRAM},
         .uses = CUDA_OUTPUT_BLOCK_MAXIMA,
         .refuses = program_blocks_refuse,
         .carve = cuda_carve_blocks,
         .run = cuda_run_program_blocks,
+        .run_few_rows = cuda_run_program,
+    },
+    {
+        .rung = {.name = "program-pivots",
+                 .method = "rows are drawn before their only rule, by CTAs that hold a split each",
+                 .kernels = "logits.cu, program_pivots.cu, program_cluster.cu",
+                 .supports = GUMBEL_FEATURE_PROGRAM,
+                 .requires_any = GUMBEL_FEATURE_PROGRAM},
+        .uses = CUDA_OUTPUT_DRAWS,
+        .refuses = program_pivots_refuse,
+        .carve = cuda_carve_program_pivots,
+        .run = cuda_run_program_pivots,
         .run_few_rows = cuda_run_program,
     },
     {

@@ -335,12 +335,16 @@ static inline int cuda_bounds_are_faster(int64_t batch, int64_t tiles)
            tiles >= CUDA_BOUND_TILES_MIN;
 }
 
-/* Rows that are drawn before they are truncated (truncated_pivots.cu): tokens, threads and shared
+/* Rows that are drawn before they are truncated (truncated_pivots.cu, program_pivots.cu): tokens, threads and shared
  * memory of a CTA, and CTAs on a multiprocessor. */
 #define CUDA_PIVOT_SPLIT   8192
 #define CUDA_PIVOT_THREADS 256
 #define CUDA_PIVOT_BYTES   (4 * CUDA_PIVOT_SPLIT + 512)
 #define CUDA_PIVOT_CTAS    6
+/* CTAs on a multiprocessor for programs, whose code takes more registers; and rows from which on
+ * these CTAs are faster than a cluster a row, unless the product has drawn. */
+#define CUDA_PROGRAM_PIVOT_CTAS     5
+#define CUDA_PROGRAM_PIVOT_ROWS_MIN 8
 
 /* CTAs of such a row of `range` tokens. */
 static inline int64_t cuda_pivot_splits(int64_t range)

@@ -174,6 +174,8 @@ cuda_carver cuda_carve_bounded;
 gumbel_status cuda_run_bounded(const cuda_job *job);
 gumbel_status cuda_run_cluster(const cuda_job *job);
 gumbel_status cuda_run_program_blocks(const cuda_job *job);
+cuda_carver cuda_carve_program_pivots;
+gumbel_status cuda_run_program_pivots(const cuda_job *job);
 gumbel_status cuda_run_program(const cuda_job *job);
 cuda_carver cuda_carve_two_pass;
 gumbel_status cuda_run_two_pass(const cuda_job *job);

@@ -23,20 +23,19 @@ int64_t cuda_cluster_bytes(const gumbel_problem *p)
 /* Maximum clusters if few rows are expected. */
 #define FEW_ROWS_CLUSTERS 64
 
-/* Launch a cluster for each row; if most rows are resolved already or few are live, only as many
- * clusters as cuda_fallback_clusters(), which loop over the batch. */
-static gumbel_status launch_clusters(const cuda_job *job, cuda_truncated_params *p,
-                                     CUfunction kernel)
+/* The number of clusters if few rows of the batch need one. */
+static int64_t count_few_clusters(const cuda_job *job)
+{
+    const int64_t batch = job->params.problem.batch;
+    return cuda_fallback_clusters(batch < FEW_ROWS_CLUSTERS ? batch : FEW_ROWS_CLUSTERS,
+                                  job->cuda->multiprocessors, 1);
+}
+
+/* Launch clusters, which loop over the rows of the batch that they have to serve. */
+static gumbel_status launch_some_clusters(const cuda_job *job, cuda_truncated_params *p,
+                                          CUfunction kernel, int64_t clusters)
 {
     const gumbel_problem *q = &p->problem;
-    int64_t clusters = q->batch;
-    if (p->row_states)
-        clusters =
-            cuda_fallback_clusters(clusters, job->cuda->multiprocessors, p->has_block_maxima != 0);
-    else if (job->expect_few_live_rows)
-        clusters =
-            cuda_fallback_clusters(clusters < FEW_ROWS_CLUSTERS ? clusters : FEW_ROWS_CLUSTERS,
-                                   job->cuda->multiprocessors, 1);
     p->splits = CUDA_CLUSTER_CTAS;
     p->split_size = cuda_cluster_slice(cuda_range_of(q));
     GUMBEL_ASSERT(p->split_size * CUDA_CLUSTER_CTAS >= cuda_range_of(q));
@@ -44,6 +43,19 @@ static gumbel_status launch_clusters(const cuda_job *job, cuda_truncated_params 
     GUMBEL_ASSERT(cuda_cluster_bytes(q) <= job->cuda->shared_bytes);
     return cuda_launch_rows(job, p, clusters, kernel, CUDA_TRUNCATED_THREADS,
                             (int)cuda_cluster_bytes(q), 1);
+}
+
+/* Launch a cluster for each row; if most rows are resolved already or few are live, fewer. */
+static gumbel_status launch_clusters(const cuda_job *job, cuda_truncated_params *p,
+                                     CUfunction kernel)
+{
+    int64_t clusters = p->problem.batch;
+    if (p->row_states)
+        clusters =
+            cuda_fallback_clusters(clusters, job->cuda->multiprocessors, p->has_block_maxima != 0);
+    else if (job->expect_few_live_rows)
+        clusters = count_few_clusters(job);
+    return launch_some_clusters(job, p, kernel, clusters);
 }
 
 gumbel_status cuda_run_cluster(const cuda_job *job)
@@ -183,18 +195,40 @@ void cuda_zero_exchange(cuda_params *draw, const cuda_workspace *workspace)
     draw->zero_after_draw_words = (int64_t)count_exchange_words(&draw->problem);
 }
 
-/* A plain draw, unless the product has drawn; then pivots, starting from its tokens. */
-gumbel_status cuda_run_pivots(const cuda_job *job)
+/* Draws plainly, unless the product has drawn; then launches a kernel that starts from the tokens of
+ * this draw. */
+static gumbel_status launch_pivots(const cuda_job *job, cuda_truncated_params *p, CUfunction kernel)
 {
-    cuda_truncated_params p = cuda_get_truncated_params(job);
     cuda_job draw = *job;
     draw.params.problem.features = 0;
     cuda_zero_exchange(&draw.params, &job->workspace);
     if (!(job->product_outputs & CUDA_OUTPUT_DRAWS))
         GUMBEL_FORWARD(cuda_run_draw(&draw));
-    p.exchange = job->workspace.exchange;
-    p.splits = (int32_t)cuda_count_pivot_splits(&p.problem);
-    GUMBEL_ASSERT(p.exchange && p.splits >= 1);
-    return cuda_launch_rows(job, &p, p.problem.batch, job->cuda->truncated_pivots,
-                            CUDA_PIVOT_THREADS, CUDA_PIVOT_BYTES, 1);
+    p->exchange = job->workspace.exchange;
+    p->splits = (int32_t)cuda_count_pivot_splits(&p->problem);
+    GUMBEL_ASSERT(p->exchange && p->splits >= 1);
+    return cuda_launch_rows(job, p, p->problem.batch, kernel, CUDA_PIVOT_THREADS, CUDA_PIVOT_BYTES,
+                            1);
+}
+
+gumbel_status cuda_run_pivots(const cuda_job *job)
+{
+    cuda_truncated_params p = cuda_get_truncated_params(job);
+    return launch_pivots(job, &p, job->cuda->truncated_pivots);
+}
+
+void cuda_carve_program_pivots(gumbel_cursor *cursor, const cuda_device *cuda,
+                               const gumbel_problem *p, cuda_workspace *workspace)
+{
+    cuda_carve_pivots(cursor, cuda, p, workspace);
+    workspace->row_states = gumbel_carve_array(cursor, (size_t)p->batch, 1, sizeof(int32_t));
+}
+
+gumbel_status cuda_run_program_pivots(const cuda_job *job)
+{
+    cuda_program_params p = get_program_params(job);
+    p.call.row_states = job->workspace.row_states;
+    GUMBEL_ASSERT(p.call.row_states);
+    GUMBEL_FORWARD(launch_pivots(job, &p.call, job->cuda->program_pivots));
+    return launch_some_clusters(job, &p.call, job->cuda->program_cluster, count_few_clusters(job));
 }

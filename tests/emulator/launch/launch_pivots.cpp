@@ -5,6 +5,7 @@
 #include "launch_pivots.h"
 #include "ctas.h"
 
+#include "cuda/truncated/pivots/split_draw.cuh"
 #include "cuda/truncated/pivots/truncated_pivots.cuh"
 
 #include <cmath>
@@ -29,12 +30,13 @@ float choose_least_score(const cuda_truncated_params &p, float least_score)
 
 } // namespace
 
-#define draw_from_split(row, begin, least_score)                                                   \
+#define draw_from_split(row, filter, begin, least_score)                                           \
     (path_of_row(p).drawn_again = true,                                                            \
-     draw_from_split(row, begin, choose_least_score(p, least_score)))
+     draw_from_split(row, filter, begin, choose_least_score(p, least_score)))
 #define sum_split_exactly(row) (path_of_row(p).summed_exactly = true, sum_split_exactly(row))
 
 #include "cuda/truncated/pivots/truncated_pivots.cu"
+#include "cuda/truncated/programs/program_pivots.cu"
 
 namespace
 {
@@ -42,6 +44,11 @@ namespace
 void pivots_body(const void *argument)
 {
     gumbel_truncated_pivots(*(const cuda_truncated_params *)argument);
+}
+
+void program_body(const void *argument)
+{
+    gumbel_program_pivots(*(const cuda_program_params *)argument);
 }
 
 } // namespace
@@ -52,6 +59,18 @@ std::vector<pivot_paths> emulate_pivots(const cuda_truncated_params &p, bool at_
     paths.assign((size_t)p.problem.batch, {});
     run_ctas(pivots_body, &p,
              {p.problem.batch * p.splits, at_once ? p.splits : 1, CUDA_PIVOT_THREADS,
+              CUDA_PIVOT_BYTES, memories},
+             random, what);
+    return paths;
+}
+
+std::vector<pivot_paths> emulate_program_pivots(const cuda_program_params &p, bool at_once,
+                                                uint64_t *random, const char *what)
+{
+    const cuda_truncated_params &call = p.call;
+    paths.assign((size_t)call.problem.batch, {});
+    run_ctas(program_body, &p,
+             {call.problem.batch * call.splits, at_once ? call.splits : 1, CUDA_PIVOT_THREADS,
               CUDA_PIVOT_BYTES, memories},
              random, what);
     return paths;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches, as fibers, the kernel that truncates rows after their draw.
+ * Launches, as fibers, the kernels that truncate rows after their draw, by top_p or by programs.
  */
 #ifndef TESTS_EMULATOR_LAUNCH_PIVOTS_H
 #define TESTS_EMULATOR_LAUNCH_PIVOTS_H
 
-#include "cuda/common/cuda_truncated_params.h"
+#include "cuda/common/cuda_program_params.h"
 
 #include <vector>
 
@@ -20,5 +20,9 @@ struct pivot_paths {
  * state of the thread order; messages include `what`. Ends the program if threads deadlock. */
 std::vector<pivot_paths> emulate_pivots(const cuda_truncated_params &p, bool at_once,
                                         uint64_t *random, const char *what);
+
+/* As emulate_pivots(), for the kernel that draws rows before the only rule of their programs. */
+std::vector<pivot_paths> emulate_program_pivots(const cuda_program_params &p, bool at_once,
+                                                uint64_t *random, const char *what);
 
 #endif

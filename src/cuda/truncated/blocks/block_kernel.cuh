@@ -71,15 +71,6 @@ __device__ __forceinline__ bool ends_row_last(const cuda_truncated_params &p, in
     return __syncthreads_or(last);
 }
 
-/* Marks row b, which this CTA could not serve, as a fallback row for clusters. For all threads. */
-__device__ __noinline__ void leave_to_clusters(const cuda_truncated_params &p, int64_t b)
-{
-    if (threadIdx.x != 0)
-        return;
-    __threadfence(); /* clusters read data of launches that this CTA has waited for */
-    publish_row_state(p, b, CUDA_ROW_FALLBACK);
-}
-
 /* The kernel of p.splits CTAs a row. For all threads. */
 template <class Rows>
 __device__ __forceinline__ void serve_split(const cuda_truncated_params &p, Rows rows)
@@ -111,7 +102,7 @@ __device__ __forceinline__ void serve_split(const cuda_truncated_params &p, Rows
     if (threadIdx.x == kThreads - 1)
         ptx_allow_launch();
     if (!serve_from_blocks(b, rows))
-        leave_to_clusters(call, b);
+        publish_fallback_row(call, b);
 }
 
 } // namespace

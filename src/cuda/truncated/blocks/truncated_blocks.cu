@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_TRUNCATED_CTAS)
     if (b == 0 && threadIdx.x == 0)
         p.row_thresholds[1] = 0;
     if (!serve_by_bound(b, refused))
-        leave_to_clusters(call, b);
+        publish_fallback_row(call, b);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, CUDA_TRUNCATED_CTAS)

@@ -12,6 +12,7 @@
 #define GUMBEL_CUDA_TRUNCATED_BLOCKS_CUH
 
 #include "cuda/truncated/blocks/block_subtiles.cuh"
+#include "cuda/truncated/row/row_states.cuh"
 
 namespace
 {
@@ -130,13 +131,6 @@ __device__ __forceinline__ bool describe_row(const cuda_truncated_params &p, int
         return !edits_only_lower(q, row);
     }
     return false;
-}
-
-/* Publishes the state of row b to clusters, by one thread; clusters poll while a row is pending. */
-__device__ __forceinline__ void publish_row_state(const cuda_truncated_params &p, int64_t b,
-                                                  int32_t known)
-{
-    *(volatile int32_t *)&p.row_states[b] = known;
 }
 
 /* Clears the state of a row, by one thread; before a barrier. */

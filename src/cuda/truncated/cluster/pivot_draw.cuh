@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Draws by a cluster, before a row is truncated (cluster_pivot.cuh, program_pivot.cuh), from the
- * tokens that a filter accepts. A filter is a predicate of a token's value.
+ * tokens that a filter accepts (pivot_filters.cuh).
  */
 #ifndef GUMBEL_CUDA_PIVOT_DRAW_CUH
 #define GUMBEL_CUDA_PIVOT_DRAW_CUH
@@ -9,12 +9,10 @@
 #include "cuda/common/turn_blocks.cuh"
 #include "cuda/truncated/cluster/cluster_offers.cuh"
 #include "cuda/truncated/row/pivot.cuh"
+#include "cuda/truncated/row/pivot_filters.cuh"
 
 namespace
 {
-
-/* Maximum number of winners tried. A fifth is required with a probability of (1 - top_p)^4 / 24. */
-constexpr int kPivots = 4;
 
 /* Whether a row requests only one token, drawn with the row's own noise, and keeps all ties at the
  * cutoff. The tokens above a token then determine whether each rule keeps it. */
@@ -55,15 +53,6 @@ __device__ __forceinline__ void write_winner(const cuda_truncated_params &p, int
     if (leads_cluster() && threadIdx.x < 32)
         write_draw(p, r, b, b, winner, -1);
 }
-
-/* Accepts values above a pivot. A filter that `is_monotone` accepts all values above one that it
- * accepts. */
-struct values_above {
-    static constexpr bool is_monotone = true;
-    float pivot;
-
-    __device__ __forceinline__ bool accepts_value(float value) const { return value > pivot; }
-};
 
 /* z of a token with y; -inf if the filter does not accept it. */
 template <class Filter>

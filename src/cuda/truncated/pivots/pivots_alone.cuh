@@ -20,11 +20,11 @@ template <class T> __device__ __forceinline__ T join_cta(T own)
 {
     own.join_warp();
     if (threadIdx.x % 32 == 0)
-        *(T *)pivot_state().warps[threadIdx.x / 32] = own;
+        *(T *)split_memory().warps[threadIdx.x / 32] = own;
     __syncthreads();
     own = T::empty();
     for (int warp = 0; warp < kGroupWarps; warp++)
-        own.join(*(const T *)pivot_state().warps[warp]);
+        own.join(*(const T *)split_memory().warps[warp]);
     __syncthreads();
     return own;
 }

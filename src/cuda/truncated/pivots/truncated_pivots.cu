@@ -16,105 +16,25 @@
  *        alone (pivots_alone.cuh).
  * SMEM   the logits of the split, and 32 bytes of results a warp.
  * SYNC   in each step a CTA publishes its result and waits for the results of all other CTAs of its
- *        row; all reach the same decision. Words carry the step number; the previous launch has set
- *        them to zero. Two sets of words alternate: a CTA that publishes a step has read all
- *        results of the previous one. CTAs of a row have adjacent indices and usually run at the
- *        same time, which CUDA does not guarantee: the wait ends after kPollsMax polls of another
- *        CTA's words, and the row is marked as abandoned.
+ *        row (split_exchange.cuh); all reach the same decision. If a CTA waits in vain, the row is
+ *        marked as abandoned.
  * NUMERICS  float sums relative to the pivot's mass; where these cannot decide (pivot.cuh), integer
  *        sums as in the other kernels. A float overflows if the pivot lies 88 below the largest:
  *        2^31 tokens that far below have less than 2^-24 of the mass, so the pivot is dropped.
  */
-#include "cuda/truncated/pivots/truncated_pivots.cuh"
 #include "cuda/truncated/pivots/pivots_alone.cuh"
+#include "cuda/truncated/pivots/split_exchange.cuh"
+#include "cuda/truncated/pivots/truncated_pivots.cuh"
 
 namespace
 {
-
-/* Words of a T; each is published with the number of its step. */
-template <class T> constexpr int words_of = sizeof(T) / sizeof(uint32_t);
-
-/* Publishes this CTA's result of a step, by a warp. */
-template <class T>
-__device__ __forceinline__ void publish_split(uint64_t *place, uint32_t step, const T &own)
-{
-    uint32_t words[words_of<T>];
-    memcpy(words, &own, sizeof own);
-#pragma unroll
-    for (int i = 0; i < words_of<T>; i++)
-        if (threadIdx.x == i)
-            *(volatile uint64_t *)&place[i] = (uint64_t)words[i] << 32 | step;
-}
-
-/* Polls of another CTA's words, 0.5 us or more each: ten times the delay of a CTA in the next wave.
- */
-constexpr int kPollsMax = 250;
-
-/* Joins a CTA's result of a step to `own`, by any thread; returns false on timeout. */
-template <class T>
-__device__ __forceinline__ bool read_split_result(const uint64_t *place, uint32_t step, T &own)
-{
-    uint32_t words[words_of<T>];
-    T split;
-    bool there = false;
-#pragma unroll 1
-    for (int polls = 0; !there && polls < kPollsMax; polls++) {
-        there = true;
-#pragma unroll
-        for (int i = 0; i < words_of<T>; i++) {
-            uint64_t word = ptx_load_relaxed_8(&place[i]);
-            words[i] = (uint32_t)(word >> 32);
-            there &= (uint32_t)word == step;
-        }
-    }
-    memcpy(&split, words, sizeof split);
-    own.join(split);
-    return there;
-}
-
-/* Joins the results `own` of all CTAs of a row in a step, numbered from 1 on; for all threads of
- * all CTAs. The result is meaningless if the row is abandoned (pivot_state().is_abandoned). */
-template <class T>
-__device__ __forceinline__ T join_row(const cuda_truncated_params &p, int64_t b, uint32_t step,
-                                      T own)
-{
-    static_assert(sizeof(T) <= sizeof pivot_state().warps[0] &&
-                      words_of<T> <= CUDA_PIVOT_EXCHANGE_WORDS,
-                  "fits");
-    uint64_t *row =
-        p.exchange + p.problem.batch + (2 * b + step % 2) * p.splits * CUDA_PIVOT_EXCHANGE_WORDS;
-    own.join_warp();
-    if (threadIdx.x % 32 == 0)
-        *(T *)pivot_state().warps[threadIdx.x / 32] = own;
-    __syncthreads();
-    if (threadIdx.x < 32) {
-        own = threadIdx.x < kGroupWarps ? *(const T *)pivot_state().warps[threadIdx.x] : T::empty();
-        own.join_warp();
-        publish_split(row + blockIdx.x % p.splits * CUDA_PIVOT_EXCHANGE_WORDS, step, own);
-        own = T::empty();
-        bool complete = !pivot_state().is_abandoned;
-        for (int split = threadIdx.x; complete && split < p.splits; split += 32)
-            complete = read_split_result(row + split * CUDA_PIVOT_EXCHANGE_WORDS, step, own);
-        if (__any_sync(~0u, !complete))
-            pivot_state().is_abandoned = 1;
-        own.join_warp();
-        if (threadIdx.x == 0)
-            *(T *)pivot_state().row = own;
-    }
-    __syncthreads();
-    return *(const T *)pivot_state().row;
-}
-
-/* The best score above a pivot is lower than ln(mass above it) by more than this in one of 200,000
- * draws, with probability exp(-exp(2.5)). On average 12 tokens of a row may reach that score; these
- * are scored first. */
-constexpr float kUnlikelyGap = 2.5f;
 
 /* Finds the token of a row by pivots; the first pivot is the winner among all tokens. Returns no
  * winner if the first pivot is kept, or if the row is abandoned. By all threads of all its CTAs. */
 __device__ __forceinline__ draw_winner find_token(const cuda_truncated_params &p, int64_t b,
                                                   int64_t begin, pivot_row &row)
 {
+    const split_row &from = row;
     draw_winner winner = draw_winner_none();
     for (uint32_t step = 1;;) {
         const split_float_sums all = join_row(p, b, step++, sum_split(row));
@@ -125,13 +45,14 @@ __device__ __forceinline__ draw_winner find_token(const cuda_truncated_params &p
             const split_exact_sums exact = join_row(p, b, step++, sum_split_exactly(row));
             stays = exact.above.value() < gumbel_nucleus_mass(row.rules.top_p, exact.all.value());
         }
-        if (stays || pivot_state().is_abandoned)
+        if (stays || split_memory().is_abandoned)
             return winner;
         const float likely = row.values.before ? NAN : row.pivot + logf(all.above) - kUnlikelyGap;
-        winner = join_row(p, b, step++, draw_from_split(row, begin, likely)).best;
+        const values_above above = {row.pivot};
+        winner = join_row(p, b, step++, draw_from_split(from, above, begin, likely)).best;
         if (winner.score < likely)
-            winner = join_row(p, b, step++, draw_from_split(row, begin, NAN)).best;
-        if (pivot_state().is_abandoned || winner.id < 0)
+            winner = join_row(p, b, step++, draw_from_split(from, above, begin, NAN)).best;
+        if (split_memory().is_abandoned || winner.id < 0)
             return winner;
         row.pivot = row.values.before ? value_of_token(p.problem, row, b, winner.id) : winner.z;
     }
@@ -149,22 +70,22 @@ extern "C" __global__ void __launch_bounds__(kGroupThreads, CUDA_PIVOT_CTAS)
     ptx_wait_for_launch();
     if (threadIdx.x == 0) { /* by one thread: a later read may see the new token of an abandoned
                              * row */
-        pivot_state().is_abandoned = ptx_load_relaxed_8(&p.exchange[b]) != 0;
-        pivot_state().token = __ldcg(&p.output.tokens[b]);
+        split_memory().is_abandoned = ptx_load_relaxed_8(&p.exchange[b]) != 0;
+        split_memory().token = __ldcg(&p.output.tokens[b]);
     }
     pivot_row row = load_pivot_row(q, b); /* first, since loads queue behind the copies */
     __syncthreads();
-    if (pivot_state().token < 0 || !(row.rules.top_p < 1.0f)) /* no token, or no truncation */
+    if (split_memory().token < 0 || !(row.rules.top_p < 1.0f)) /* no token, or no truncation */
         return;
-    row.pivot = value_of_token(q, row, b, pivot_state().token);
+    row.pivot = value_of_token(q, row, b, split_memory().token);
     load_split(q, b, begin);
     ptx_copy_async_wait<0>();
     draw_winner winner = find_token(p, b, begin, row);
-    if (pivot_state().is_abandoned) {
+    if (split_memory().is_abandoned) {
         if (threadIdx.x == 0)
             *(volatile uint64_t *)&p.exchange[b] = 1;
         if (split == 0)
-            winner = find_token_alone(p, b, pivot_state().token);
+            winner = find_token_alone(p, b, split_memory().token);
     }
     if (winner.id < 0 || split != 0 || threadIdx.x != 0)
         return;

@@ -51,7 +51,7 @@ __device__ __forceinline__ void serve_by_program(const cuda_truncated_params &p,
         if (threadIdx.x == kThreads - 64) {
             truncated_row row;
             program_memory().suffices = describe_program(p, b, row, required);
-            program_memory().has_single = set_single(program_memory());
+            program_memory().single = find_single_rule(program_memory().program);
         }
     });
     const bool suffices = program_memory().suffices;

@@ -6,7 +6,7 @@
 #ifndef GUMBEL_CUDA_PROGRAM_STATE_CUH
 #define GUMBEL_CUDA_PROGRAM_STATE_CUH
 
-#include "core/row_program.h"
+#include "cuda/truncated/programs/single_rule.cuh"
 #include "cuda/truncated/few/truncated_shared.cuh"
 
 namespace
@@ -17,10 +17,8 @@ struct program_state {
     gumbel_row_program program;
     float factor; /* the rules from `first` on begin with the values y * factor */
     int first;
-    bool runs;       /* the row is not greedy */
-    bool has_single; /* set_single() has found a rule, of a cluster */
-    bool before;     /* that rule comes before TEMPERATURE */
-    gumbel_program_rule single;
+    bool runs;                /* the row is not greedy */
+    single_rule single;       /* of a cluster */
     bool suffices;            /* the result of describe_program(), of a cluster */
     required_tokens required; /* of a cluster */
     int begin, end;           /* of the tokens that remain, in the order of the list */
@@ -47,60 +45,6 @@ __device__ __forceinline__ bool prefix_suffices(const gumbel_program_prefix &pre
     else
         required = {either ? (uint32_t)min_keep : 0, log_min_p, either};
     return k > 0 || (prefix.min_p > 0.0f && min_keep <= CUDA_TRUNCATED_TOP_MAX);
-}
-
-/* Prefetches the parameters that gumbel_problem_program() reads, one per lane of a whole warp; its
- * thread then reads them one after the other. */
-__device__ __forceinline__ void prefetch_program(const gumbel_problem &q, int64_t b)
-{
-    const gumbel_programs &r = q.programs;
-    const gumbel_truncation &t = q.truncation;
-    const int lane = threadIdx.x % 32;
-    const int64_t slot = gumbel_problem_slot(&q, b);
-    const void *data = nullptr;
-    int64_t stride = 0;
-    int to = 0;
-    auto assign = [&](const auto &rows) {
-        data = lane == to ? rows.data : data;
-        stride = lane == to ? rows.stride * (int64_t)sizeof *rows.data : stride;
-        to++;
-    };
-    assign(r.program), assign(r.min_keep), assign(t.min_p), assign(t.top_k), assign(t.top_p);
-    assign(q.sampling.temperature), assign(r.temperature_range), assign(r.temperature_exponent);
-    assign(r.typical_p), assign(r.top_n_sigma), assign(r.epsilon), assign(r.eta), assign(r.top_a);
-    assign(r.surprise), assign(r.xtc_probability), assign(r.xtc_threshold);
-    assign(r.smoothing_factor), assign(r.smoothing_curve), assign(r.adaptive_target);
-    if (data)
-        ptx_prefetch_line_to_l1((const char *)data + slot * stride);
-}
-
-/* Smallest typical_p and top_p of rows that are drawn before their rule: a row takes 1 - ln(p)
- * draws. */
-constexpr float kProgramPivotMass = 0.5f;
-
-/* Whether program_pivot.cuh can draw by a program, in which at most one rule besides TEMPERATURE is
- * on; sets that rule, GUMBEL_PROGRAM_END if there is none. */
-__device__ __forceinline__ bool set_single(program_state &state)
-{
-    const gumbel_row_program &program = state.program;
-    bool scaled = false, fits = program.min_keep == 1 && program.temperature_range == 0.0f;
-    state.single = GUMBEL_PROGRAM_END;
-    state.before = false;
-#pragma unroll 1
-    for (int i = 0; i < GUMBEL_PROGRAM_LENGTH && program.rules[i] != GUMBEL_PROGRAM_END; i++) {
-        const gumbel_program_rule rule = (gumbel_program_rule)program.rules[i];
-        scaled |= rule == GUMBEL_PROGRAM_TEMPERATURE;
-        if (rule == GUMBEL_PROGRAM_TEMPERATURE || !gumbel_rule_is_on(&program, rule))
-            continue;
-        fits &= state.single == GUMBEL_PROGRAM_END &&
-                (gumbel_threshold_facts(rule) >= 0 ||
-                 (rule == GUMBEL_PROGRAM_TYPICAL_P && program.typical_p >= kProgramPivotMass) ||
-                 (rule == GUMBEL_PROGRAM_TOP_P && program.top_p >= kProgramPivotMass &&
-                  !program.exact));
-        state.single = rule;
-        state.before = !scaled;
-    }
-    return fits;
 }
 
 /* Sets the program of row b, by one thread. Returns whether its largest tokens suffice to serve the

@@ -18,6 +18,9 @@ namespace
  * rows of a hundred times 150,000 tokens. */
 constexpr float kSumError = 0x1p-13f;
 
+/* Maximum number of winners tried. A fifth is required with a probability of (1 - top_p)^4 / 24. */
+constexpr int kPivots = 4;
+
 enum pivot_verdict { PIVOT_TRUNCATED, PIVOT_KEPT, PIVOT_UNSURE };
 
 /* The sum over a warp, for all lanes. */
