@@ -78,10 +78,10 @@ __device__ __forceinline__ pivot_verdict determine_verdict(slice_source source, 
     if (rule == GUMBEL_PROGRAM_END)
         return PIVOT_KEPT;
     if (!sums_closer_tokens(rule))
-        return judge_by_threshold(kept, value);
+        return determine_threshold_verdict(kept, value);
     const closer_masses closer =
         sum_closer(source, scale, kept.values, value, error_of_distance(kept, value));
-    return judge_by_mass(state.program, rule, kept, closer, value);
+    return determine_mass_verdict(state.program, rule, kept, closer, value);
 }
 
 /* Whether pivots can serve the row. */

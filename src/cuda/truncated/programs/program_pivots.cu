@@ -161,11 +161,12 @@ __device__ __forceinline__ bool find_program_token(const cuda_truncated_params &
                 join_row(p, b, row.step++,
                          sum_closer_of_split(row, kept.values, row.value,
                                              error_of_distance(kept, row.value)));
-            verdict = judge_by_mass(program_split().program, rule, kept, closer, row.value);
+            verdict =
+                determine_mass_verdict(program_split().program, rule, kept, closer, row.value);
             if (!row.values.before)
                 likely = kept.values.largest + logf(closer.certain) - kUnlikelyGap;
         } else {
-            verdict = judge_by_threshold(kept, row.value);
+            verdict = determine_threshold_verdict(kept, row.value);
         }
         if (split_memory().is_abandoned || verdict == PIVOT_UNSURE)
             return false;

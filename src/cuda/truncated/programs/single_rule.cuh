@@ -233,7 +233,7 @@ __device__ __forceinline__ threshold_range find_threshold_range(const gumbel_row
     return {low - rounding, high + rounding};
 }
 
-/* What the row's rule keeps: values near `values.centre`. */
+/* Description of the values that the row's rule keeps: those near `values.centre`. */
 struct kept_values {
     values_near values;
     float error;           /* of the centre */
@@ -259,7 +259,8 @@ __device__ __forceinline__ kept_values describe_kept(const gumbel_row_program &p
 
 /* Determines whether a threshold rule keeps a winner. Sets `reach`, which is greater than the
  * distances of all tokens that the rule may keep if it removes the winner. */
-__device__ __forceinline__ pivot_verdict judge_by_threshold(kept_values &kept, float winner)
+__device__ __forceinline__ pivot_verdict determine_threshold_verdict(kept_values &kept,
+                                                                     float winner)
 {
     const float distance = kept.values.find_distance(winner);
     kept.values.reach = kept.range.possible;
@@ -275,14 +276,16 @@ __device__ __forceinline__ float error_of_distance(const kept_values &kept, floa
     return kept.error + kFloatError * (distance + fabsf(kept.values.centre));
 }
 
-/* As judge_by_threshold(), for rules that the mass of closer tokens decides. If the centre is not
+/* As determine_threshold_verdict(), for rules that the mass of closer tokens decides. If the centre is not
  * known, neither is the verdict. */
-__device__ __forceinline__ pivot_verdict judge_by_mass(const gumbel_row_program &program,
-                                                       gumbel_program_rule rule, kept_values &kept,
-                                                       const closer_masses &closer, float winner)
+__device__ __forceinline__ pivot_verdict determine_mass_verdict(const gumbel_row_program &program,
+                                                                gumbel_program_rule rule,
+                                                                kept_values &kept,
+                                                                const closer_masses &closer,
+                                                                float winner)
 {
-    const float share = rule == GUMBEL_PROGRAM_TYPICAL_P ? program.typical_p : program.top_p;
-    const float needed = share * closer.all;
+    const float p = rule == GUMBEL_PROGRAM_TYPICAL_P ? program.typical_p : program.top_p;
+    const float needed = p * closer.all;
     kept.values.reach = kept.values.find_distance(winner);
     if (!(kept.error < INFINITY))
         return PIVOT_UNSURE;
