@@ -116,7 +116,7 @@ static void place_arrays(soak_call *call)
     const request_plan *req = &call->plan.req;
     int outputs = call->plan.outputs;
     size_t rows = (size_t)req->batch, draws = rows * (size_t)req->samples;
-    size_t listed = rows * (size_t)req->num_top;
+    size_t listed = rows * (size_t)req->num_top, kept = rows * (size_t)req->kept_capacity;
     size_t requests = (size_t)soak_drafts_requests(&call->plan);
     size_t nodes = requests * (size_t)call->plan.nodes;
     const soak_place places[SOAK_PLACES] = {
@@ -130,6 +130,8 @@ static void place_arrays(soak_call *call)
         {"top_ids", 0, listed, 0},
         {"top_logprobs", 0, listed, 1},
         {"top_logits", 0, outputs & SOAK_LOGITS ? listed : 0, 1},
+        {"kept_ids", 0, kept, 0},
+        {"kept_logprobs", 0, kept, 1},
         {"emitted tokens", 0, nodes, 0},
         {"emitted", 0, requests, 0},
         {"accepted", 0, requests, 0},
@@ -166,6 +168,9 @@ static gumbel_output output_at(const soak_call *call, int slot)
                            .top_ids = soak_place_of(call, slot, 7),
                            .top_logprobs = soak_place_of(call, slot, 8),
                            .top_logits = soak_place_of(call, slot, 9),
+                           .kept_ids = soak_place_of(call, slot, 10),
+                           .kept_logprobs = soak_place_of(call, slot, 11),
+                           .kept_capacity = call->plan.req.kept_capacity,
                            .num_top = call->plan.req.num_top,
                            .logprobs_of = call->plan.req.logprobs_of};
 }

@@ -110,7 +110,8 @@ static void plan_bounded_product(soak_plan *plan, int64_t multiprocessors, uint6
     plan->outputs = one_in(3, random) ? (int)random_below(random, 64) : SOAK_SCORES;
 }
 
-/* top_p alone, with tokens, scores and statuses as outputs: rows are truncated after their draw. */
+/* top_p or programs of one rule, with tokens, scores and statuses as outputs: rows are truncated
+ * after their draw. */
 static void plan_pivoted_draw(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
 {
     static const float scales[] = {0, 0, 0, 0.5f, -2};
@@ -121,6 +122,8 @@ static void plan_pivoted_draw(soak_plan *plan, int64_t multiprocessors, uint64_t
     req->hidden_size = one_in(2, random) ? choose_size(1, 64, random) * 8 : 0;
     req->truncation = req->usual = 1;
     req->cuts = REQUEST_TOP_P;
+    req->single_rule = one_in(2, random);
+    req->programs = req->single_rule ? 1 + (int)random_below(random, 3) : 0;
     req->scale = CHOOSE(scales, random);
     req->order = (gumbel_order)random_below(random, REQUEST_ORDERS);
     plan->outputs = (int)random_below(random, 4);
@@ -210,6 +213,13 @@ static void plan_any_call(soak_plan *plan, int64_t multiprocessors, uint64_t *ra
         plan->outputs = SOAK_SCORES; /* a plain call */
         req->truncation = req->transforms = req->num_top = 0;
     }
+}
+
+/* Adds lists of the tokens that truncation keeps to some plans that count them. */
+static void choose_kept_lists(soak_plan *plan, uint64_t *random)
+{
+    if (plan->outputs & SOAK_KEPT && one_in(2, random))
+        plan->req.kept_capacity = (int32_t)choose_size(1, 2000, random);
 }
 
 /* --------------------------------------------------------------------------------- limits ---- */
@@ -309,8 +319,10 @@ void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, int clusters,
         plan_program_draw(plan, multiprocessors, random);
     else
         plan_any_call(plan, multiprocessors, random);
-    if (!clusters)
-        plan->req.programs = 0;
+    if (clusters)
+        choose_kept_lists(plan, random);
+    else
+        plan->req.programs = plan->req.single_rule = 0;
     plan->rules = !plan->screened && one_in(plan->req.programs ? 2 : 10, random);
     limit_cost(plan);
     remove_unsupported(plan, random);

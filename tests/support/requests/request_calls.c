@@ -76,7 +76,8 @@ const char *request_describe(const request_plan *plan)
              plan->vocab_size, (double)plan->scale, (double)plan->soft_cap, orders[plan->order],
              plan->ties ? "exact" : "all", plan->logprobs_of ? "raw" : "processed",
              plan->transforms ? " transforms" : "", plan->truncation ? " truncation" : "",
-             plan->programs     ? " programs"
+             plan->single_rule  ? " single rules"
+             : plan->programs   ? " programs"
              : plan->by_program ? " by program"
                                 : "",
              plan->history ? " history" : "", plan->given_noise ? " noise" : "", plan->kind,

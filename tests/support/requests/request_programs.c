@@ -94,25 +94,42 @@ static void make_program(uint8_t *rules, int has_range, uint64_t *random)
         rules[i] = i < count ? all[i] : GUMBEL_PROGRAM_END;
 }
 
+/* A program of TEMPERATURE and a rule that keeps an interval of values, in either order. */
+static void make_single_program(uint8_t *rules, uint64_t *random)
+{
+    static const uint8_t intervals[] = {GUMBEL_PROGRAM_TYPICAL_P, GUMBEL_PROGRAM_TOP_P,
+                                        GUMBEL_PROGRAM_EPSILON,   GUMBEL_PROGRAM_ETA,
+                                        GUMBEL_PROGRAM_TOP_A,     GUMBEL_PROGRAM_P_LESS,
+                                        GUMBEL_PROGRAM_SURPRISE,  GUMBEL_PROGRAM_TOP_N_SIGMA};
+    const uint32_t at = random_below(random, 2);
+    rules[at] = intervals[random_below(random, sizeof intervals)];
+    rules[1 - at] = GUMBEL_PROGRAM_TEMPERATURE;
+}
+
 void request_make_programs(request *generated, uint64_t *random)
 {
+    const int single = generated->plan.single_rule;
     const int32_t v = (int32_t)generated->plan.vocab, count = generated->plan.programs;
     const int32_t keeps[] = {1, 1, 1, 2, 3, 5, v, v + 7, INT32_MAX};
     gumbel_programs *q = &generated->programs;
     uint8_t *rules = request_allocate(generated, (size_t)count, GUMBEL_PROGRAM_LENGTH);
     int32_t *indices = request_allocate(generated, (size_t)count, sizeof *indices);
     *q = (gumbel_programs){.struct_size = sizeof *q, .rules = rules, .count = count};
-    if (random_below(random, 3) == 0) {
+    if (!single && random_below(random, 3) == 0) {
         q->temperature_range = choose_rows(generated, &ranges, random);
         q->temperature_exponent = choose_rows(generated, &exponents, random);
     }
     for (int32_t i = 0; i < count; i++) {
-        make_program(rules + i * GUMBEL_PROGRAM_LENGTH, q->temperature_range.data != NULL, random);
+        uint8_t *own = rules + i * GUMBEL_PROGRAM_LENGTH;
+        if (single)
+            make_single_program(own, random);
+        else
+            make_program(own, q->temperature_range.data != NULL, random);
         indices[i] = i;
     }
     if (count > 1)
         q->program = choose_integers(generated, indices, (uint32_t)count, random);
-    if (random_below(random, 3) == 0)
+    if (!single && random_below(random, 3) == 0)
         q->min_keep = choose_integers(generated, keeps, generated->plan.usual ? 6 : 9, random);
     q->typical_p = choose_rows(generated, &typical_ps, random);
     q->top_n_sigma = choose_rows(generated, &sigmas, random);

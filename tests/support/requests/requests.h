@@ -55,6 +55,7 @@ typedef struct request_plan {
     int cuts;                   /* with `usual`: the rules of truncation */
     float top_p;                /* with `usual`: top_p of every row; 0: any */
     int programs;               /* number of random programs, which replace `order`; 0: none */
+    int single_rule;            /* with `programs`: each has one rule besides TEMPERATURE */
     int by_program;             /* the order is given as a program, if one lists its rules */
     int kind;                   /* 1 + the row_kind of every row; 0: mixed; D = 0 only */
     uint64_t seed;
