@@ -102,6 +102,11 @@
 #define CPU_SCREEN_REFINED_MIN      512
 #define CPU_SCREEN_REFINED_FRACTION 8
 
+/* If all rows together read at most this fraction of a tile's logits, only their weights are
+ * multiplied. Rows of weights apart from each other are multiplied one by one, which takes up to
+ * three times as long a row. */
+#define CPU_SPARSE_FRACTION 4
+
 /* Maximum biases of a row that are sorted, per block of 64 tokens: 9496 in all for V = 151,936. */
 #define CPU_BIASES 4
 

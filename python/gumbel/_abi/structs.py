@@ -192,6 +192,7 @@ class Transforms(Sized):
         ("output_tokens", TokenLists),
         ("late_bias", TokenLists),
         ("list_status", c_void_p),
+        ("max_allowed", c_int64),
     ]
 
 
