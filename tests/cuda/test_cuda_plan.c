@@ -98,6 +98,45 @@ static void calls_select_rungs(void **state)
     }
 }
 
+/* Only the weights of allowed tokens are multiplied if their number is known to be small. */
+static void few_allowed_tokens_select_rungs(void **state)
+{
+    cuda_device hopper = plan_device(1);
+    const cuda_device ampere = plan_device(0);
+    gumbel_problem p = plan_problem(1, 4096, GUMBEL_FEATURE_MASK), q;
+    (void)state;
+    assert_string_equal(plan_rungs(&hopper, &p, 0), "hopper draw-edits");
+    p.transforms.max_allowed = 151936 / 4;
+    assert_string_equal(plan_rungs(&hopper, &p, 0), "allowed draw-allowed");
+    assert_string_equal(plan_rungs(&hopper, &p, GUMBEL_CAPABILITY_SUMMARIES),
+                        "allowed draw-allowed");
+    assert_string_equal(plan_rungs(&ampere, &p, 0), "tensor draw-allowed");
+    p.screen = plan_data;
+    assert_string_equal(plan_rungs(&hopper, &p, 0), "allowed draw-allowed");
+    p.screen = NULL;
+    p.transforms.max_allowed++;
+    assert_string_equal(plan_rungs(&hopper, &p, 0), "hopper draw-edits");
+    p.transforms.max_allowed = 1024;
+    p.with_mass = 1;
+    assert_string_equal(plan_rungs(&hopper, &p, 0), "allowed draw-allowed");
+    (q = p).features = GUMBEL_FEATURE_ALLOWED | GUMBEL_FEATURE_BANNED;
+    assert_string_equal(plan_rungs(&hopper, &q, 0), "allowed edit");
+    (q = p).features |= GUMBEL_FEATURE_TOP;
+    assert_string_equal(plan_rungs(&hopper, &q, 0), "allowed cluster");
+    (q = p).features |= GUMBEL_FEATURE_GIVEN;
+    assert_string_equal(plan_rungs(&hopper, &q, 0), "allowed cluster");
+    (q = p).features |= GUMBEL_FEATURE_RAW;
+    assert_string_equal(plan_rungs(&hopper, &q, 0), "hopper cluster");
+    (q = p).hidden_size = 4097;
+    assert_string_equal(plan_rungs(&hopper, &q, 0), "naive draw-allowed");
+    (q = p).batch = 37;
+    assert_string_equal(plan_rungs(&hopper, &q, 0), "allowed draw-allowed");
+    q.batch = 38;
+    assert_string_equal(plan_rungs(&hopper, &q, 0), "hopper edit");
+    assert_int_equal(cuda_read_rungs(&hopper.rungs, "-hopper", "rungs", NULL), GUMBEL_OK);
+    assert_string_equal(plan_rungs(&hopper, &p, 0), "tensor draw-allowed");
+}
+
 /* Programs. */
 static const uint8_t K_T[GUMBEL_PROGRAM_LENGTH] = {GUMBEL_PROGRAM_TOP_K,
                                                    GUMBEL_PROGRAM_TEMPERATURE};
@@ -249,9 +288,13 @@ static void bad_names_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_select_rungs),    cmocka_unit_test(programs_select_rungs),
-        cmocka_unit_test(purposes_select_rungs), cmocka_unit_test(stored_logits_are_bounded),
-        cmocka_unit_test(rungs_can_be_forced),   cmocka_unit_test(bad_names_are_refused),
+        cmocka_unit_test(calls_select_rungs),
+        cmocka_unit_test(few_allowed_tokens_select_rungs),
+        cmocka_unit_test(programs_select_rungs),
+        cmocka_unit_test(purposes_select_rungs),
+        cmocka_unit_test(stored_logits_are_bounded),
+        cmocka_unit_test(rungs_can_be_forced),
+        cmocka_unit_test(bad_names_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
  */
 #include "core/row.h"
 #include "cuda/common/cuda_params.h"
+#include "cuda/common/ptx.cuh"
 #include "cuda/policy/cuda_policy.h"
 
 extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
@@ -20,6 +21,8 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     const gumbel_token_lists &lists = q.transforms.allowed;
     const int64_t b = blockIdx.x / p.tiles, begin = blockIdx.x % p.tiles * CUDA_HISTORY_TILE;
     const int64_t first = CUDA_ALLOWED_ORIGIN(q.first_token) + begin; /* token of bit 0 */
+    ptx_wait_for_launch();
+    ptx_allow_launch();
     const int64_t list_row = gumbel_problem_list_of_row(&q, b);
     const int64_t list = lists.offsets[list_row], end = lists.offsets[list_row + 1];
     for (int w = threadIdx.x; w < CUDA_HISTORY_TILE / 32; w += CUDA_THREADS)

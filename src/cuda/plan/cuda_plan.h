@@ -13,8 +13,8 @@
 #include "core/rungs/rung.h"
 #include "cuda/run/cuda_run.h"
 
-#define CUDA_PRODUCTS  5
-#define CUDA_ROW_RUNGS 12
+#define CUDA_PRODUCTS  6
+#define CUDA_ROW_RUNGS 13
 
 /* A rung that multiplies hidden states with a head. */
 typedef struct cuda_product {
