@@ -3,8 +3,8 @@
  * The full product of up to 32 rows of weights, gathered from anywhere, and the hidden states of up
  * to eight rows of the batch, by a CTA. A wgmma multiplies 64 rows; results of unused rows are
  * ignored. Shared memory is a ring of segments of 512 columns: 32 rows of weights, then 8 hidden
- * states, each as [8][rows][64], 64 columns in 128-byte swizzle. A dot product is summed 16 elements
- * a wgmma, in the order of D, as in fused_sm90.cuh: the logits are equal bit by bit.
+ * states, each as [8][rows][64], 64 columns in 128-byte swizzle. A dot product is summed 16
+ * elements a wgmma, in the order of D, as in fused_sm90.cuh: the logits are equal bit by bit.
  */
 #ifndef GUMBEL_CUDA_GATHERED_PRODUCT_CUH
 #define GUMBEL_CUDA_GATHERED_PRODUCT_CUH
