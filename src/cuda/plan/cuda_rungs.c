@@ -57,6 +57,14 @@ static const char *allowed_refuses(const cuda_device *cuda, const gumbel_problem
     return hopper_refuses(cuda, p);
 }
 
+/* Lists that are short enough to be read without removing ids that rows share. */
+static int allowed_makes_masks(const gumbel_problem *caller)
+{
+    return (caller->features & GUMBEL_FEATURE_ALLOWED) &&
+           !(caller->features & GUMBEL_FEATURE_MASK) &&
+           caller->batch * caller->transforms.max_allowed <= CUDA_ALLOWED_LISTED_MAX;
+}
+
 static const char *screen_refuses(const cuda_device *cuda, const gumbel_problem *p)
 {
     if (!p->screen)
@@ -156,6 +164,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
                  .supports = GUMBEL_CAPABILITY_BIAS | GUMBEL_CAPABILITY_PRODUCT},
         .refuses = allowed_refuses,
         .run = cuda_run_allowed_product,
+        .makes_masks = allowed_makes_masks,
     },
     [HOPPER] =
         {

@@ -62,6 +62,7 @@ typedef struct cuda_job {
     float
         *head_logits; /* [B, V] at head_logits_stride: receives a head's logits; NULL: workspace */
     int64_t head_logits_stride;
+    int makes_masks;          /* the product makes the masks of lists of allowed tokens */
     int expect_few_live_rows; /* size launches for few rows, not for the batch */
     CUstream stream;
     gumbel_error *error;

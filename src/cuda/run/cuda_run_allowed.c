@@ -4,19 +4,27 @@
  * draw from their logits.
  */
 #include "core/fail.h"
+#include "cuda/fused/allowed/allowed_params.h"
 #include "cuda/policy/screen_policy.h"
 #include "cuda/run/cuda_run.h"
 
 gumbel_status cuda_run_allowed_product(const cuda_job *job)
 {
-    cuda_params p = job->params;
-    const gumbel_problem *q = &p.problem;
+    cuda_allowed_params s = {.call = job->params};
+    const gumbel_problem *q = &s.call.problem;
     const int64_t groups = (q->batch + CUDA_SCREEN_GROUP - 1) / CUDA_SCREEN_GROUP;
     const int64_t ctas = job->cuda->multiprocessors;
     const cuda_shape shape = {ctas > groups ? ctas : groups, CUDA_SCREEN_SCORE_THREADS,
                               CUDA_ALLOWED_PRODUCT_BYTES, 1};
-    void *arguments[] = {&p};
-    GUMBEL_ASSERT(p.logits_out && q->features & GUMBEL_FEATURE_MASK && q->transforms.mask.data);
+    void *arguments[] = {&s};
+    if (job->makes_masks) {
+        s.made_masks = job->workspace.allowed;
+        s.mask_words = cuda_allowed_words(q);
+        s.mask_tiles = (32 * s.mask_words + CUDA_HISTORY_TILE - 1) / CUDA_HISTORY_TILE;
+        GUMBEL_ASSERT(s.made_masks && q->transforms.allowed.offsets);
+    }
+    GUMBEL_ASSERT(s.call.logits_out && q->features & GUMBEL_FEATURE_MASK &&
+                  q->transforms.mask.data);
     GUMBEL_ASSERT(q->weight.dtype != GUMBEL_FLOAT32 && q->hidden.dtype == q->weight.dtype);
     return cuda_launch(job, job->cuda->store_allowed[cuda_dtype_of(q->weight.dtype)], shape,
                        arguments);

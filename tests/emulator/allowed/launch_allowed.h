@@ -5,11 +5,11 @@
 #ifndef TESTS_EMULATOR_LAUNCH_ALLOWED_H
 #define TESTS_EMULATOR_LAUNCH_ALLOWED_H
 
-#include "cuda/common/cuda_params.h"
+#include "cuda/fused/allowed/allowed_params.h"
 
-/* Stores the logits of allowed tokens in p.logits_out, by `ctas` CTAs. `random` is the state of the
+/* Stores the logits of allowed tokens in s.call.logits_out, by `ctas` CTAs. `random` is the state of the
  * thread order, `what` is for messages. Both end the program if threads deadlock. */
-void emulate_allowed_product(const cuda_params &p, int64_t ctas, uint64_t *random,
+void emulate_allowed_product(const cuda_allowed_params &s, int64_t ctas, uint64_t *random,
                              const char *what);
 
 /* Draws from p.problem.logits by p.splits CTAs a row. */

@@ -20,18 +20,19 @@ namespace
 
 void product_body(const void *argument)
 {
-    const cuda_params &p = *(const cuda_params *)argument;
-    if (p.problem.weight.dtype == GUMBEL_FLOAT16)
-        gumbel_store_allowed_f16(p);
+    const cuda_allowed_params &s = *(const cuda_allowed_params *)argument;
+    if (s.call.problem.weight.dtype == GUMBEL_FLOAT16)
+        gumbel_store_allowed_f16(s);
     else
-        gumbel_store_allowed_bf16(p);
+        gumbel_store_allowed_bf16(s);
 }
 
 } // namespace
 
-void emulate_allowed_product(const cuda_params &p, int64_t ctas, uint64_t *random, const char *what)
+void emulate_allowed_product(const cuda_allowed_params &s, int64_t ctas, uint64_t *random,
+                             const char *what)
 {
-    run_ctas(product_body, &p,
+    run_ctas(product_body, &s,
              {ctas, 1, CUDA_SCREEN_SCORE_THREADS, CUDA_ALLOWED_PRODUCT_BYTES, memories}, random,
              what);
 }

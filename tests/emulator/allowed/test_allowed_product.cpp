@@ -2,7 +2,7 @@
 //
 // The product of the weights of allowed tokens: its logits have the bits of the Hopper kernel that
 // stores all of them, with other thread orders, splits and batches, and no other token of a group
-// of rows is written.
+// of rows is written. Masks that the kernel makes of lists have the bits of the lists.
 #include "launch_allowed.h"
 #include "launch_sm90.h"
 #include "tables.h"
@@ -77,6 +77,51 @@ bool group_allows(const std::vector<int32_t> &masks, int64_t words, int64_t live
     return false;
 }
 
+/* Lists of the tokens of masks, in a random order, with duplicates and ids that do not count. A row
+ * whose list is empty allows every token, and its mask is set accordingly. */
+struct token_lists {
+    std::vector<int64_t> offsets;
+    std::vector<int32_t> ids;
+};
+
+token_lists make_lists(const problem_plan &plan, std::vector<int32_t> &masks, int64_t words,
+                       uint64_t *random)
+{
+    token_lists lists = {{0}, {}};
+    for (int64_t b = 0; b < plan.batch; b++) {
+        std::vector<int32_t> row;
+        for (int64_t token = 0; token < 32 * words; token++)
+            if (allows(masks, words, b, token))
+                row.push_back((int32_t)token);
+        for (size_t i = 0; i < row.size(); i++)
+            std::swap(row[i], row[random_below(random, (uint32_t)row.size())]);
+        if (!row.empty() && one_in(random, 2)) {
+            row.push_back(row[0]);
+            row.push_back(one_in(random, 2) ? INT32_MAX : (int32_t)(32 * words + 5));
+        }
+        if (row.empty())
+            std::fill_n(masks.begin() + b * words, words, -1);
+        lists.ids.insert(lists.ids.end(), row.begin(), row.end());
+        lists.offsets.push_back((int64_t)lists.ids.size());
+    }
+    return lists;
+}
+
+/* Whether made masks have the bits of `masks`, from word `origin` on. */
+bool masks_agree(const std::vector<uint32_t> &made, const std::vector<int32_t> &masks,
+                 int64_t words, int64_t origin, const char *what)
+{
+    const int64_t made_words = words - origin;
+    for (size_t i = 0; i < made.size(); i++) {
+        const int64_t b = (int64_t)i / made_words, word = origin + (int64_t)i % made_words;
+        if (made[i] == (uint32_t)masks[(size_t)(b * words + word)])
+            continue;
+        printf("%s: row %d, word %d of its mask: %x\n", what, (int)b, (int)word, made[i]);
+        return false;
+    }
+    return true;
+}
+
 struct token_counts {
     int64_t stored, unwritten;
 };
@@ -114,7 +159,9 @@ bool passes(int index, token_counts *counts)
         (plan.vocab_size ? std::min(plan.vocab_size, plan.first_token + plan.vocab)
                          : plan.first_token + plan.vocab) -
         plan.first_token;
-    const std::vector<int32_t> masks = make_masks(plan, words, &random);
+    std::vector<int32_t> masks = make_masks(plan, words, &random);
+    const bool by_lists = one_in(&random, 2);
+    const token_lists lists = by_lists ? make_lists(plan, masks, words, &random) : token_lists();
     const int32_t live = one_in(&random, 3)
                              ? (int32_t)random_below(&random, (uint32_t)plan.batch + 1)
                              : (int32_t)plan.batch;
@@ -136,16 +183,30 @@ bool passes(int index, token_counts *counts)
     transforms.mask = {masks.data(), 0};
     sampling.transforms = &transforms;
     sampling.live_rows = &live;
-    emulated_launch few = emulated_launch_of(head, sampling, false, 0, 1, &random, what);
-    few.params.logits_out = found.row(0);
-    few.params.logits_out_stride = found.stride;
+    if (by_lists) {
+        transforms.mask = {};
+        transforms.allowed = {lists.offsets.data(), lists.ids.data(), NULL, 0};
+    }
     const int64_t groups = (plan.batch + CUDA_SCREEN_GROUP - 1) / CUDA_SCREEN_GROUP;
-    emulate_allowed_product(few.params, groups + random_below(&random, 5), &random, what);
-    few.params.logits_out = again.row(0);
-    emulate_allowed_product(few.params, groups + random_below(&random, 5), &random, what);
-    const bool good =
-        logits_agree(plan, masks, words, live, tokens, expected, found, what, counts) &&
-        same_bits(found, again);
+    const int64_t origin = CUDA_ALLOWED_ORIGIN(plan.first_token) / 32;
+    std::vector<uint32_t> made(by_lists ? (size_t)(plan.batch * (words - origin)) : 0);
+    cuda_allowed_params few = {};
+    few.call = emulated_launch_of(head, sampling, false, 0, 1, &random, what).params;
+    few.call.logits_out_stride = found.stride;
+    if (by_lists) {
+        few.made_masks = made.data();
+        few.mask_words = words - origin;
+        few.mask_tiles = (32 * few.mask_words + CUDA_HISTORY_TILE - 1) / CUDA_HISTORY_TILE;
+    }
+    bool good = true;
+    for (table *into : {&found, &again}) {
+        std::fill(made.begin(), made.end(), kPoison);
+        few.call.logits_out = into->row(0);
+        emulate_allowed_product(few, groups + random_below(&random, 5), &random, what);
+        good = good && masks_agree(made, masks, words, origin, what);
+    }
+    good = good && logits_agree(plan, masks, words, live, tokens, expected, found, what, counts) &&
+           same_bits(found, again);
     problem_free(generated);
     return good;
 }
