@@ -80,9 +80,9 @@ class Common(TypedDict, total=False):
                  all tokens.
     max_allowed  the largest number of tokens that `mask` and `allowed` allow to a row, for calls
                  from hidden states on CUDA, which then read only the weights of allowed tokens if
-                 these are few. The value changes the time of a call and no output: a row that allows
-                 more tokens takes longer. 0, the default: unknown, unless `allowed` has lists in host
-                 memory. Unstable.
+                 these are few. The value changes the time of a call and no output: a row that
+                 allows more tokens takes longer. 0, the default: unknown, unless `allowed` has
+                 lists in host memory. Unstable.
     banned       token ids that are never drawn: one list for all rows, or one list for each row. An
                  id outside the vocabulary is an error, also in `allowed`, `logit_bias` and
                  `late_bias`.

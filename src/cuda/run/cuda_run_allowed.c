@@ -18,10 +18,10 @@ gumbel_status cuda_run_allowed_product(const cuda_job *job)
                               CUDA_ALLOWED_PRODUCT_BYTES, 1};
     void *arguments[] = {&s};
     if (job->makes_masks) {
-        s.made_masks = job->workspace.allowed;
+        s.new_masks = job->workspace.allowed;
         s.mask_words = cuda_allowed_words(q);
         s.mask_tiles = (32 * s.mask_words + CUDA_HISTORY_TILE - 1) / CUDA_HISTORY_TILE;
-        GUMBEL_ASSERT(s.made_masks && q->transforms.allowed.offsets);
+        GUMBEL_ASSERT(s.new_masks && q->transforms.allowed.offsets);
     }
     GUMBEL_ASSERT(s.call.logits_out && q->features & GUMBEL_FEATURE_MASK &&
                   q->transforms.mask.data);

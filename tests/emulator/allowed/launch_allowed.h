@@ -7,8 +7,8 @@
 
 #include "cuda/fused/allowed/allowed_params.h"
 
-/* Stores the logits of allowed tokens in s.call.logits_out, by `ctas` CTAs. `random` is the state of the
- * thread order, `what` is for messages. Both end the program if threads deadlock. */
+/* Stores the logits of allowed tokens in s.call.logits_out, by `ctas` CTAs. `random` is the state
+ * of the thread order, `what` is for messages. Both end the program if threads deadlock. */
 void emulate_allowed_product(const cuda_allowed_params &s, int64_t ctas, uint64_t *random,
                              const char *what);
 

@@ -107,16 +107,16 @@ token_lists make_lists(const problem_plan &plan, std::vector<int32_t> &masks, in
     return lists;
 }
 
-/* Whether made masks have the bits of `masks`, from word `origin` on. */
-bool masks_agree(const std::vector<uint32_t> &made, const std::vector<int32_t> &masks,
+/* Whether new masks have the bits of `masks`, from word `origin` on. */
+bool masks_agree(const std::vector<uint32_t> &new_masks, const std::vector<int32_t> &masks,
                  int64_t words, int64_t origin, const char *what)
 {
-    const int64_t made_words = words - origin;
-    for (size_t i = 0; i < made.size(); i++) {
-        const int64_t b = (int64_t)i / made_words, word = origin + (int64_t)i % made_words;
-        if (made[i] == (uint32_t)masks[(size_t)(b * words + word)])
+    const int64_t new_words = words - origin;
+    for (size_t i = 0; i < new_masks.size(); i++) {
+        const int64_t b = (int64_t)i / new_words, word = origin + (int64_t)i % new_words;
+        if (new_masks[i] == (uint32_t)masks[(size_t)(b * words + word)])
             continue;
-        printf("%s: row %d, word %d of its mask: %x\n", what, (int)b, (int)word, made[i]);
+        printf("%s: row %d, word %d of its mask: %x\n", what, (int)b, (int)word, new_masks[i]);
         return false;
     }
     return true;
@@ -189,21 +189,21 @@ bool passes(int index, token_counts *counts)
     }
     const int64_t groups = (plan.batch + CUDA_SCREEN_GROUP - 1) / CUDA_SCREEN_GROUP;
     const int64_t origin = CUDA_ALLOWED_ORIGIN(plan.first_token) / 32;
-    std::vector<uint32_t> made(by_lists ? (size_t)(plan.batch * (words - origin)) : 0);
+    std::vector<uint32_t> new_masks(by_lists ? (size_t)(plan.batch * (words - origin)) : 0);
     cuda_allowed_params few = {};
     few.call = emulated_launch_of(head, sampling, false, 0, 1, &random, what).params;
     few.call.logits_out_stride = found.stride;
     if (by_lists) {
-        few.made_masks = made.data();
+        few.new_masks = new_masks.data();
         few.mask_words = words - origin;
         few.mask_tiles = (32 * few.mask_words + CUDA_HISTORY_TILE - 1) / CUDA_HISTORY_TILE;
     }
     bool good = true;
     for (table *into : {&found, &again}) {
-        std::fill(made.begin(), made.end(), kPoison);
+        std::fill(new_masks.begin(), new_masks.end(), kPoison);
         few.call.logits_out = into->row(0);
         emulate_allowed_product(few, groups + random_below(&random, 5), &random, what);
-        good = good && masks_agree(made, masks, words, origin, what);
+        good = good && masks_agree(new_masks, masks, words, origin, what);
     }
     good = good && logits_agree(plan, masks, words, live, tokens, expected, found, what, counts) &&
            same_bits(found, again);

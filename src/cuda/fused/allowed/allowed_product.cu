@@ -50,16 +50,16 @@ template <bool half> class allowed_product
     const cuda_params &p;
     const bool by_lists;
     allowed_shared &shared;
-    const gathered_product<half> product;
+    const gathered_product<half> weight_product;
     const int group;
 
   public:
     __device__ __forceinline__ allowed_product(const cuda_allowed_params &params,
                                                allowed_shared &memory, unsigned char *ring,
                                                int of_rows)
-        : p(params.call), by_lists(params.made_masks != nullptr), shared(memory),
-          product(params.call, memory.rows, ring,
-                  min(kGroup, (int)params.call.problem.batch - kGroup * of_rows)),
+        : p(params.call), by_lists(params.new_masks != nullptr), shared(memory),
+          weight_product(params.call, memory.rows, ring,
+                         min(kGroup, (int)params.call.problem.batch - kGroup * of_rows)),
           group(of_rows)
     {
     }
@@ -189,8 +189,9 @@ template <bool half> class allowed_product
         }
         __syncthreads();
         float sum[4] = {};
-        product.multiply(sum);
-        product.each(sum, [&](int at, int column, float logit) { store(at, column, logit); });
+        weight_product.multiply(sum);
+        weight_product.each(sum,
+                            [&](int at, int column, float logit) { store(at, column, logit); });
         __syncthreads(); /* the tokens may change */
         return first;
     }
@@ -214,7 +215,7 @@ __device__ __forceinline__ void make_masks(const cuda_allowed_params &s, uint32_
     for (int64_t at = gridDim.x - 1 - blockIdx.x; at < units; at += gridDim.x) {
         const int64_t b = at / s.mask_tiles;
         make_mask_tile<kThreads>(q, b, at % s.mask_tiles, nullptr, bits,
-                                 s.made_masks + b * s.mask_words, s.mask_words);
+                                 s.new_masks + b * s.mask_words, s.mask_words);
         __syncthreads(); /* the bits may change */
     }
 }
@@ -232,7 +233,7 @@ template <bool half> __device__ __forceinline__ void store_allowed(const cuda_al
     ptx_allow_launch();
     own.load_rows();
     own.store_all(member, members);
-    if (s.made_masks)
+    if (s.new_masks)
         make_masks(s, shared.waiting);
 }
 
