@@ -192,6 +192,25 @@ static void assert_refused(gumbel_device *device, const gumbel_head *head,
     assert_string_equal(error.message, message);
 }
 
+static void explanations_name_the_weights(void **state)
+{
+    static const float values[64];
+    static const int32_t mask[1] = {5};
+    const gumbel_head head = {.struct_size = sizeof head,
+                              .hidden = tensor_of(values, GUMBEL_FLOAT32, 1, 2, 0),
+                              .weight = tensor_of(values, GUMBEL_FLOAT32, 32, 2, 0)};
+    const gumbel_transforms t = {.struct_size = sizeof t, .mask = {mask, 0}, .max_allowed = 2};
+    gumbel_sampling how = {.struct_size = sizeof how, .transforms = &t};
+    char text[2048];
+    gumbel_error error;
+    for (int masked = 0; masked < 2; masked++) {
+        how.transforms = masked ? &t : NULL;
+        assert_int_equal(gumbel_explain(*state, &head, NULL, &how, NULL, text, sizeof text, &error),
+                         GUMBEL_OK);
+        assert_int_equal(strstr(text, "weights: of allowed tokens alone") != NULL, masked);
+    }
+}
+
 static void invalid_limits_are_errors(void **state)
 {
     static const float values[64];
@@ -211,6 +230,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outputs_are_those_of_a_draw_from_logits),
         cmocka_unit_test(other_weights_are_not_read),
+        cmocka_unit_test(explanations_name_the_weights),
         cmocka_unit_test(invalid_limits_are_errors),
     };
     int failures;
