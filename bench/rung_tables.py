@@ -73,6 +73,11 @@ def rungs():
                     reasons.insert(0, "as blocks")
                 if why[1] == "screen_truncated_refuses":
                     reasons = ["as screen, except samples", *reasons, "as cluster"]
+                if "refuse_many_allowed(" in body:
+                    few = re.search(REFUSALS % "refuse_many_allowed", text, re.DOTALL)[0]
+                    reasons[:0] = re.findall(r'(?:return|:)\s+"([^"]+)"', few)
+                if why[1] == "allowed_refuses":
+                    reasons.append("as hopper")
                 if "cluster_refuses(" in body and why[1] == "blocks_refuse":
                     reasons.insert(0, "as cluster")
             serves = capability_words(found[4], text)

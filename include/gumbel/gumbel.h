@@ -385,7 +385,14 @@ typedef struct gumbel_history {
  *  frequency    f, for tokens of the output: y -= f * count
  *  presence     p, for tokens of the output: y -= p if count > 0
  *  late_bias    as bias, but after the penalties
- *  list_status  rows b with the value GUMBEL_ROW_LISTS are not drawn and have that status */
+ *  list_status  rows b with the value GUMBEL_ROW_LISTS are not drawn and have that status
+ *  max_allowed  The largest number of tokens that mask and `allowed` allow to a row of this call.
+ *               From a head, a call whose rows allow few tokens multiplies only the weights of
+ *               those tokens. On CUDA the host cannot read masks and lists, so it does this only if
+ *               B * max_allowed is at most V / 4. The value changes the time of a call and no
+ *               output: a row that allows more tokens, or has an empty list, is drawn from all of
+ *               its tokens, but slower than without max_allowed. CPUs count the tokens themselves
+ *               and do not read the value. */
 typedef struct gumbel_transforms {
     size_t struct_size;
     gumbel_row_i32 mask;        /* [B, ceil((first_token + V) / 32)]; stride in words */
@@ -403,6 +410,8 @@ typedef struct gumbel_transforms {
     gumbel_token_lists late_bias; /* with values: finite or -inf. since 0.3 */
     const int32_t *list_status;   /* [B] of gumbel_make_lists() (recent.h), beside its lists in
                                    * `banned` or `late_bias`; NULL: none. since 0.3 */
+    int64_t max_allowed;          /* >= 0; requires `mask` or `allowed`; 0: unknown. since 0.3;
+                                   * unstable until 1.0 */
 } gumbel_transforms;
 
 /* The order of the truncation rules. In sequence, each rule applies to the renormalised survivors

@@ -304,6 +304,9 @@ static void check_transforms(const problem &of, gumbel::values::device &device)
         s.transforms = t;
         CHECK(draw(device, of.head(), s).tokens == ids);
     }
+    only.max_allowed = 1;
+    s.transforms = &only;
+    CHECK(draw(device, of.head(), s).tokens == ids);
 }
 
 /* Row parameters by stride, by one pointer for all rows, and by views of every kind. */

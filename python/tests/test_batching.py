@@ -5,6 +5,8 @@ import gumbel
 import numpy as np
 import oracle
 import pytest
+from gumbel._inputs.arguments import read_token_lists
+from gumbel._inputs.arrays import NumpyArrays
 
 B, V, D, S = 4, 203, 32, 3
 RNG = np.random.default_rng(11)
@@ -90,6 +92,29 @@ def test_allowed_tokens():
     )
 
 
+def test_max_allowed_changes_no_output():
+    lists = [[3, 5, 202], [4], [7, 9], [9, 9]]
+    wanted = {"seed": 8, "num_samples": 5, "ranks": True, "kept": True, "top_logprobs": 4}
+    drawn = gumbel.sample(HIDDEN, WEIGHT, allowed=lists, **wanted)
+    for most in (1, 3, 10**9):
+        found = gumbel.sample(HIDDEN, WEIGHT, allowed=lists, max_allowed=most, **wanted)
+        assert_equal_outputs(drawn, found)
+    mask = np.full((B, WORDS), 5, np.int32)
+    assert_equal_outputs(
+        gumbel.sample(HIDDEN, WEIGHT, mask=mask, **wanted),
+        gumbel.sample(HIDDEN, WEIGHT, mask=mask, max_allowed=2 * WORDS, **wanted),
+    )
+
+
+@pytest.mark.parametrize(
+    "allowed, bound",
+    [([3, 5, 202], 3), ([[3], [5, 6], [7], [8]], 2), ([[3], [], [7], [8]], 0), ([], 0)],
+)
+def test_lists_in_host_memory_bound_themselves(allowed, bound):
+    lists, _ = read_token_lists("allowed", allowed, B, NumpyArrays(None, None))
+    assert lists.longest == bound
+
+
 def test_explain_names_the_rung():
     text = gumbel.explain(WEIGHT, HIDDEN, top_k=5)
     assert text.startswith("rows: rows: ") and "workspace: " in text
@@ -101,6 +126,8 @@ def test_explain_names_the_rung():
     [
         ({"slots": [0, 1, 2, 3]}, ValueError, "slots: requires num_slots"),
         ({"num_slots": 4}, ValueError, "num_slots: requires slots"),
+        ({"max_allowed": 2}, ValueError, "max_allowed: requires mask or allowed"),
+        ({"max_allowed": -1, "allowed": [1]}, ValueError, "max_allowed: -1 is not in"),
         ({"slots": [0, 1, 2, 4], "num_slots": 4}, ValueError, "slots: "),
         ({"slots": 0, "num_slots": 4}, ValueError, "slots: expected the shape"),
         ({"live_rows": B + 1}, ValueError, "live_rows: "),

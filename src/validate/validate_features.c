@@ -8,6 +8,8 @@
 #include "validate/validate_programs.h"
 #include "validate/validate_rows.h"
 
+#include <inttypes.h>
+
 const char *gumbel_feature_field(gumbel_feature bit)
 {
     switch (bit) {
@@ -114,6 +116,10 @@ static gumbel_status read_transforms(gumbel_problem *p, gumbel_error *error)
                                         "sampling.transforms.list_status", error));
     GUMBEL_REFUSE_IF(t->list_status && !t->banned.offsets && !t->late_bias.offsets, error,
                      "sampling.transforms.list_status", "requires banned or late_bias");
+    GUMBEL_REFUSE_IF(t->max_allowed < 0, error, "sampling.transforms.max_allowed",
+                     "is %" PRId64 "; it must be >= 0", t->max_allowed);
+    GUMBEL_REFUSE_IF(t->max_allowed > 0 && !t->mask.data && !t->allowed.offsets, error,
+                     "sampling.transforms.max_allowed", "requires mask or allowed");
     if (t->mask.data)
         p->features |= GUMBEL_FEATURE_MASK;
     if (t->allowed.offsets)

@@ -100,6 +100,55 @@ static void calls_select_rungs(void **state)
     }
 }
 
+/* A call from a head whose rows allow few tokens. */
+static gumbel_problem few_allowed(int64_t batch, int64_t hidden_size, uint32_t features)
+{
+    gumbel_problem p = plan_problem(batch, hidden_size, features);
+    p.transforms.max_allowed = 1024;
+    p.with_mass = 1;
+    return p;
+}
+
+/* Only the weights of allowed tokens are multiplied if their number is known to be small. */
+static void few_allowed_tokens_select_rungs(void **state)
+{
+    static const struct {
+        int64_t batch, hidden_size;
+        uint32_t features;
+        const char *rungs;
+    } cases[] = {
+        {1, 4096, GUMBEL_FEATURE_MASK, "allowed draw-allowed"},
+        {37, 4096, GUMBEL_FEATURE_ALLOWED, "allowed draw-allowed"},
+        {38, 4096, GUMBEL_FEATURE_ALLOWED, "hopper edit"}, /* 38 * 1024 > V / 4 */
+        {1, 4097, GUMBEL_FEATURE_MASK, "naive draw-allowed"},
+        {1, 4096, GUMBEL_FEATURE_ALLOWED | GUMBEL_FEATURE_BANNED, "allowed edit"},
+        {1, 4096, GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_TOP, "allowed cluster"},
+        {1, 4096, GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_GIVEN, "allowed cluster"},
+        {1, 4096, GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_RAW, "hopper cluster"},
+        {1, 0, GUMBEL_FEATURE_MASK, "draw-allowed"},
+        {1, 4096, 0, "hopper"},
+    };
+    cuda_device hopper = plan_device(1);
+    const cuda_device ampere = plan_device(0);
+    gumbel_problem p = few_allowed(1, 4096, GUMBEL_FEATURE_MASK);
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gumbel_problem q = few_allowed(cases[i].batch, cases[i].hidden_size, cases[i].features);
+        assert_string_equal(plan_rungs(&hopper, &q, 0), cases[i].rungs);
+    }
+    assert_string_equal(plan_rungs(&hopper, &p, GUMBEL_CAPABILITY_SUMMARIES),
+                        "allowed draw-allowed");
+    assert_string_equal(plan_rungs(&ampere, &p, 0), "tensor draw-allowed");
+    assert_int_equal(cuda_read_rungs(&hopper.rungs, "-hopper", "rungs", NULL), GUMBEL_OK);
+    assert_string_equal(plan_rungs(&hopper, &p, 0), "tensor draw-allowed");
+    hopper.rungs = ampere.rungs;
+    p.with_mass = 0;
+    p.screen = plan_data;
+    assert_string_equal(plan_rungs(&hopper, &p, 0), "allowed draw-allowed");
+    p.transforms.max_allowed = 0;
+    assert_string_equal(plan_rungs(&hopper, &p, 0), "screen");
+}
+
 /* Programs. */
 static const uint8_t K_T[GUMBEL_PROGRAM_LENGTH] = {GUMBEL_PROGRAM_TOP_K,
                                                    GUMBEL_PROGRAM_TEMPERATURE};
@@ -266,9 +315,13 @@ static void bad_names_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_select_rungs),    cmocka_unit_test(programs_select_rungs),
-        cmocka_unit_test(purposes_select_rungs), cmocka_unit_test(stored_logits_are_bounded),
-        cmocka_unit_test(rungs_can_be_forced),   cmocka_unit_test(bad_names_are_refused),
+        cmocka_unit_test(calls_select_rungs),
+        cmocka_unit_test(few_allowed_tokens_select_rungs),
+        cmocka_unit_test(programs_select_rungs),
+        cmocka_unit_test(purposes_select_rungs),
+        cmocka_unit_test(stored_logits_are_bounded),
+        cmocka_unit_test(rungs_can_be_forced),
+        cmocka_unit_test(bad_names_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -319,12 +319,30 @@ int soak_call_is_screened(const soak_call *call)
     return call->screen.data && strstr(text, "draw: screen:") != NULL;
 }
 
+/* Leaves one word of 64 in the masks of a request, and sets a limit that rows may exceed. */
+static void thin_masks(request *req, uint64_t random)
+{
+    const gumbel_row_i32 *mask = &req->transforms.mask;
+    const int64_t words = (req->plan.first_token + req->plan.vocab + 31) / 32;
+    const int64_t rows = mask->stride == GUMBEL_SAME ? 1 : req->plan.batch;
+    const int64_t stride = mask->stride > 0 ? mask->stride : words;
+    int32_t *data = (int32_t *)(uintptr_t)mask->data;
+    for (int64_t i = 0; data && i < rows * words; i++)
+        if (random_below(&random, 64) > 0)
+            data[i / words * stride + i % words] = 0;
+    if (data)
+        req->transforms.max_allowed =
+            1 + random_below(&random, (uint32_t)(req->plan.vocab / 2 / req->plan.batch + 1));
+}
+
 soak_call *soak_call_make(const soak_plan *plan, uint64_t seed)
 {
     soak_call *call = make_zeroed(1, sizeof *call);
     call->plan = *plan;
     soak_plan_describe(plan, call->text, sizeof call->text);
     call->req = request_make_rules(&plan->req);
+    if (plan->few_allowed)
+        thin_masks(call->req, seed);
     uint64_t *position = (uint64_t *)call->req->sampling.position.data;
     for (int64_t b = 0; b < plan->req.batch; b++)
         position[b] &= INT32_MAX; /* the ring's entries are then used in order */

@@ -324,6 +324,7 @@ void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, int clusters,
     else
         plan->req.programs = plan->req.single_rule = 0;
     plan->rules = !plan->screened && one_in(plan->req.programs ? 2 : 10, random);
+    plan->few_allowed = plan->req.transforms && one_in(3, random);
     limit_cost(plan);
     remove_unsupported(plan, random);
 }
@@ -342,16 +343,17 @@ int soak_plan_suits_cpu(const soak_plan *plan)
 void soak_plan_describe(const soak_plan *plan, char *text, size_t bytes)
 {
     const request_plan *req = &plan->req;
-    snprintf(text, bytes,
-             "%s W %s h %s bias %s gaps %d %d outputs %#x cuts %d nodes %d%s%s%s%s%s%s%s%s%s%s%s, "
-             "%d %s: %s",
-             req->hidden_size ? "fused" : "logits", dtype_name(plan->weight),
-             dtype_name(plan->hidden), dtype_name(plan->bias), (int)plan->gap,
-             (int)plan->hidden_gap, (unsigned)plan->outputs, req->cuts, plan->nodes,
-             plan->trees ? " trees" : "", plan->rules ? " rules" : "", req->usual ? " usual" : "",
-             plan->exact ? " exact" : "", plan->ragged ? " ragged" : "",
-             plan->faulty ? " faulty" : "", plan->screened ? " screened" : "",
-             plan->nibbles ? " nibbles" : "", plan->prepare_noise ? " prepared noise" : "",
-             plan->advances ? " advances" : "", plan->counts ? " counts" : "", plan->steps,
-             plan->in_graph ? "replays" : "calls", request_describe(req));
+    snprintf(
+        text, bytes,
+        "%s W %s h %s bias %s gaps %d %d outputs %#x cuts %d nodes %d%s%s%s%s%s%s%s%s%s%s%s%s, "
+        "%d %s: %s",
+        req->hidden_size ? "fused" : "logits", dtype_name(plan->weight), dtype_name(plan->hidden),
+        dtype_name(plan->bias), (int)plan->gap, (int)plan->hidden_gap, (unsigned)plan->outputs,
+        req->cuts, plan->nodes, plan->trees ? " trees" : "", plan->rules ? " rules" : "",
+        req->usual ? " usual" : "", plan->exact ? " exact" : "", plan->ragged ? " ragged" : "",
+        plan->faulty ? " faulty" : "", plan->screened ? " screened" : "",
+        plan->nibbles ? " nibbles" : "", plan->few_allowed ? " few allowed" : "",
+        plan->prepare_noise ? " prepared noise" : "", plan->advances ? " advances" : "",
+        plan->counts ? " counts" : "", plan->steps, plan->in_graph ? "replays" : "calls",
+        request_describe(req));
 }

@@ -309,6 +309,7 @@ class lowered_sampling
             to.lower("sampling.transforms.output_tokens", t.output_tokens, batch);
         transforms_.late_bias = to.lower("sampling.transforms.late_bias", t.late_bias, batch);
         transforms_.list_status = to.data("sampling.transforms.list_status", t.list_status, batch);
+        transforms_.max_allowed = t.max_allowed;
         into_.transforms = &transforms_;
     }
 

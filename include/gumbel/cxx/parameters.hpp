@@ -112,6 +112,7 @@ struct transforms {
     token_lists output_tokens;
     token_lists late_bias;                /* added after the penalties */
     span<const std::int32_t> list_status; /* [B] of make_lists() or absent */
+    std::int64_t max_allowed = 0;         /* most tokens that a row allows; 0: unknown. Unstable */
 };
 
 enum class order : int {

@@ -163,7 +163,7 @@ c_structs! {
         count_bits: i32,
         reserved: i32,
     }
-    gumbel_transforms, 280 {
+    gumbel_transforms, 288 {
         struct_size: usize,
         mask: gumbel_row_i32,
         allowed: gumbel_token_lists,
@@ -177,6 +177,7 @@ c_structs! {
         output_tokens: gumbel_token_lists,
         late_bias: gumbel_token_lists,
         list_status: *const i32,
+        max_allowed: i64,
     }
     gumbel_programs, 296 {
         struct_size: usize,

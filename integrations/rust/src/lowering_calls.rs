@@ -142,6 +142,7 @@ fn lower_transforms(
         output_tokens: lists("sampling.transforms.output_tokens", &t.output_tokens)?,
         late_bias: lists("sampling.transforms.late_bias", &t.late_bias)?,
         list_status: check.view("sampling.transforms.list_status", &t.list_status, batch)?,
+        max_allowed: to_i64("sampling.transforms.max_allowed", t.max_allowed)?,
     })
 }
 

@@ -197,6 +197,9 @@ pub struct Transforms<'a> {
     /// `[B]`, optional, of [`RowLists`](crate::RowLists): rows with
     /// [`RowStatus::Lists`](crate::RowStatus::Lists) are not drawn.
     pub list_status: View<'a, i32>,
+    /// The largest number of tokens that `mask` and `allowed` allow to a row; 0: unknown. The value
+    /// affects the time of a call on CUDA, and no output. Unstable until 1.0.
+    pub max_allowed: usize,
 }
 
 /// An ordered list of sampling rules, at most 16.

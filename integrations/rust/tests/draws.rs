@@ -317,6 +317,9 @@ fn masks_bans_and_biases_count() {
     let transforms = Transforms { allowed: only, ..Transforms::default() };
     let how = Sampling { transforms: Some(transforms), ..how() };
     assert_eq!(draw(&device, &problem.head(), &how).0, ids);
+    let transforms = Transforms { max_allowed: 1, ..transforms };
+    let how = Sampling { transforms: Some(transforms), ..how };
+    assert_eq!(draw(&device, &problem.head(), &how).0, ids);
     let values = [1e6f32; 4];
     let pushed = TokenLists { values: (&values).into(), ..only };
     let transforms = Transforms { bias: pushed, ..Transforms::default() };

@@ -127,6 +127,7 @@ fn transforms_of_too_few_elements() {
     let far = [0i64, i64::MAX, i64::MAX, i64::MAX, i64::MAX];
     let lists = TokenLists { offsets: (&far).into(), ids: (&ids).into(), ..Default::default() };
     assert_eq!(field(Transforms { allowed: lists, ..none }), "sampling.transforms.allowed");
+    assert_eq!(field(Transforms { max_allowed: 2, ..none }), "sampling.transforms.max_allowed");
     let offsets = [0i64, 2, 2, 2, 2];
     let lists =
         TokenLists { offsets: (&offsets).into(), ids: (&ids).into(), values: (&values).into() };

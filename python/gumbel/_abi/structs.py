@@ -169,6 +169,8 @@ class Logits(Sized):
 
 
 class TokenLists(Structure):
+    longest = 0  # ids of the longest list, if the host knows them and no list is empty
+
     _fields_ = [
         ("offsets", c_void_p),
         ("ids", c_void_p),
@@ -192,6 +194,7 @@ class Transforms(Sized):
         ("output_tokens", TokenLists),
         ("late_bias", TokenLists),
         ("list_status", c_void_p),
+        ("max_allowed", c_int64),
     ]
 
 

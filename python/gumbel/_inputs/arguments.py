@@ -401,11 +401,15 @@ def read_ids(name: str, ids: Any, end: Optional[int] = None) -> np.ndarray:
 def _make_lists(
     rows: Sequence[np.ndarray], values: Optional[list[float]], arrays: NumpyArrays
 ) -> Tuple[_abi.TokenLists, list[Any]]:
-    offsets = np.cumsum([0] + [len(row) for row in rows], dtype=np.int64)
+    lengths = [len(row) for row in rows]
+    offsets = np.cumsum([0] + lengths, dtype=np.int64)
     held = [
         arrays.to_device(offsets),
         arrays.to_device(np.concatenate([np.empty(0, np.int32), *rows])),
     ]
     if values is not None:
         held.append(arrays.to_device(np.array(values, dtype=np.float32)))
-    return _abi.TokenLists(*(address_of(array) for array in held)), held
+    lists = _abi.TokenLists(*(address_of(array) for array in held))
+    if lengths and min(lengths) > 0:
+        lists.longest = max(lengths)
+    return lists, held

@@ -40,6 +40,7 @@ def read_common(
     ties: str = "all",
     mask: Optional[Any] = None,
     allowed: Optional[Tokens] = None,
+    max_allowed: int = 0,
     banned: Optional[Tokens] = None,
     logit_bias: Optional[Bias] = None,
     late_bias: Optional[Bias] = None,
@@ -96,7 +97,8 @@ def read_common(
     if mask is not None:
         rows = request.places if masked is None else masked
         mask = _abi.Rows(*read_bitmask("mask", mask, rows, vocab))
-    set_transforms(request, mask, edits, row_lists, counted, history, penalties)
+    max_allowed = read_integer("max_allowed", max_allowed, 0, 2**63 - 1)
+    set_transforms(request, mask, edits, max_allowed, row_lists, counted, history, penalties)
     set_truncation(request, min_p, top_k, top_p, order, ties, programs)
     read_choice("logprobs", logprobs, DISTRIBUTIONS)
     request.logprobs = logprobs

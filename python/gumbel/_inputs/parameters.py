@@ -78,6 +78,11 @@ class Common(TypedDict, total=False):
     mask         int32 [B, ceil(V / 32)], or one row for all: bit t & 31 of word t >> 5 allows t.
     allowed      the only token ids that may be drawn, as lists like `banned`. An empty list allows
                  all tokens.
+    max_allowed  the largest number of tokens that `mask` and `allowed` allow to a row, for calls
+                 from hidden states on CUDA, which then read only the weights of allowed tokens if
+                 these are few. The value changes the time of a call and no output: a row that
+                 allows more tokens takes longer. 0, the default: unknown, unless `allowed` has
+                 lists in host memory. Unstable.
     banned       token ids that are never drawn: one list for all rows, or one list for each row. An
                  id outside the vocabulary is an error, also in `allowed`, `logit_bias` and
                  `late_bias`.
@@ -158,6 +163,7 @@ class Common(TypedDict, total=False):
     ties: str
     mask: Optional[Any]
     allowed: Optional[Tokens]
+    max_allowed: int
     banned: Optional[Tokens]
     logit_bias: Optional[Bias]
     late_bias: Optional[Bias]

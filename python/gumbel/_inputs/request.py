@@ -72,6 +72,8 @@ class Request:
         end = self.tokens_end if name in _VOCABULARY_LISTS else None
         lists, held = read(name, value, self.batch, self.arrays, end)
         setattr(struct, field, lists)
+        if field == "allowed":
+            struct.max_allowed = lists.longest
         self.held += held
         return True
 

@@ -38,6 +38,7 @@ def set_transforms(
     request: Request,
     mask: Optional[_abi.Rows],
     edits: dict[str, Any],
+    max_allowed: int,
     row_lists: tuple[Optional[RowLists], Optional[Any]],
     counted: dict[str, Any],
     history: Optional[History],
@@ -46,8 +47,11 @@ def set_transforms(
     """Set the transforms of the request, if there are any.
 
     edits        values of the parameters in EDITS, by field.
+    max_allowed  largest number of allowed tokens of a row; 0: unknown, unless the host has lists.
     row_lists    lists and list_status.
     """
+    if max_allowed and mask is None and edits["allowed"] is None:
+        raise ValueError("max_allowed: requires mask or allowed")
     offs = (off for _, off in PENALTIES.values())
     given = [mask, history, *edits.values(), *row_lists, *counted.values()]
     if all(x is None for x in given) and all(map(is_off, penalties, offs)):
@@ -71,6 +75,7 @@ def set_transforms(
         transforms.history = _check_history(request, history)
     if mask is not None:
         transforms.mask = mask
+    transforms.max_allowed = max_allowed or transforms.max_allowed
     _set_row_lists(request, transforms, edits, *row_lists)
     present = (history, mask, *row_lists)
     if any(listed) or any(penalised) or any(x is not None for x in present):

@@ -15,7 +15,7 @@ static uint32_t get_bits_between(int64_t low, int64_t high)
 
 /* ------------------------------------------------------------------------ mask and bans ---- */
 
-static int has_mask(const cpu_edits *e)
+int cpu_excludes_tokens(const cpu_edits *e)
 {
     return e->problem && (e->problem->features & GUMBEL_FEATURE_MASK || e->banned);
 }
@@ -35,20 +35,9 @@ static uint32_t load_allowed_bits(const cpu_edits *e, const cpu_row_tile *tile, 
     return bits;
 }
 
-/* The tokens of a word that the tile has and that are allowed. */
-static uint32_t find_allowed_bits(const cpu_edits *e, const cpu_row_tile *tile, int at)
+uint32_t cpu_find_allowed_bits(const cpu_edits *e, const cpu_row_tile *tile, int at)
 {
     return load_allowed_bits(e, tile, at) & get_bits_between(tile->low - at, tile->high - at);
-}
-
-int cpu_allows_any_token(const cpu_edits *e, const cpu_row_tile *tile)
-{
-    if (!has_mask(e))
-        return 1;
-    for (int at = tile->low & ~31; at < tile->high; at += 32)
-        if (find_allowed_bits(e, tile, at))
-            return 1;
-    return 0;
 }
 
 /* The tokens of a word that the tile has and that are not allowed. */
@@ -63,7 +52,7 @@ static int is_masked(const cpu_edits *e, const cpu_row_tile *tile)
     int begin = (tile->low + 31) & ~31, end = tile->high & ~31, first = begin - 32;
     int64_t word = (tile->token + begin) / 32, last = (tile->token + end) / 32;
     uint32_t excluded = 0;
-    if (!has_mask(e))
+    if (!cpu_excludes_tokens(e))
         return 0;
     if (e->problem->features & GUMBEL_FEATURE_MASK) {
         const int32_t *mask = gumbel_problem_mask(e->problem, tile->b);
@@ -111,8 +100,8 @@ static int allows_any_of_block(const cpu_edits *e, const cpu_row_tile *tile, int
 {
     if (at >= tile->low && at + GUMBEL_BLOCK <= tile->high)
         return (load_allowed_bits(e, tile, at) | load_allowed_bits(e, tile, at + 32)) != 0;
-    return find_allowed_bits(e, tile, at) ||
-           (at + 32 < tile->high && find_allowed_bits(e, tile, at + 32));
+    return cpu_find_allowed_bits(e, tile, at) ||
+           (at + 32 < tile->high && cpu_find_allowed_bits(e, tile, at + 32));
 }
 
 int cpu_find_allowed_blocks(const cpu_edits *e, const cpu_row_tile *whole, cpu_row_tile *run)
@@ -120,7 +109,7 @@ int cpu_find_allowed_blocks(const cpu_edits *e, const cpu_row_tile *whole, cpu_r
     int at = (int)(run->token - whole->token) + (int)cpu_round_up(run->high, GUMBEL_BLOCK);
     GUMBEL_ASSERT(run->token >= whole->token && at >= 0);
     int end = at;
-    if (has_mask(e) && (at > 0 || is_masked(e, whole))) {
+    if (cpu_excludes_tokens(e) && (at > 0 || is_masked(e, whole))) {
         while (at < whole->high && !allows_any_of_block(e, whole, at))
             at += GUMBEL_BLOCK;
         for (end = at; end < whole->high && allows_any_of_block(e, whole, end);)

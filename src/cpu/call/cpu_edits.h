@@ -67,8 +67,12 @@ size_t cpu_count_edits_workspace(const gumbel_problem *problem);
 void cpu_prepare_edits(cpu_edits *edits, cpu_device *cpu, const gumbel_problem *problem,
                        void *workspace);
 
-/* Whether mask and bans allow any token of the tile. */
-int cpu_allows_any_token(const cpu_edits *edits, const struct cpu_row_tile *tile);
+/* Whether masks or bans may exclude a token of the call. */
+int cpu_excludes_tokens(const cpu_edits *edits);
+
+/* The tokens that the tile has and that mask and bans allow, of the 32 from tile->token + `at` on,
+ * a multiple of 32. For calls that may exclude tokens. */
+uint32_t cpu_find_allowed_bits(const cpu_edits *edits, const struct cpu_row_tile *tile, int at);
 
 /* Moves `run` to the next run of blocks of `whole` with an allowed token; returns 0 if there is
  * none. Before the first call, run->token is whole->token and run->high is 0. */

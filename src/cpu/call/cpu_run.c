@@ -6,6 +6,7 @@
 #include "cpu/call/cpu_job.h"
 #include "core/fail.h"
 #include "cpu/cpu_policy.h"
+#include "cpu/call/cpu_needed.h"
 #include "cpu/call/cpu_stage.h"
 #include "cpu/call/screen/cpu_screen.h"
 #include "cpu/lanes/cpu_widen.h"
@@ -190,38 +191,38 @@ static void finish_row_tile(const cpu_job *job, const cpu_scratch *scratch,
         draw_allowed_blocks(job, scratch, tile, z);
 }
 
-/* Whether any row reads the tile's logits. A grammar often makes most weights unnecessary. */
-static int is_tile_needed(const cpu_job *job, int64_t token, int low, int high)
-{
-    cpu_row_tile tile = {.token = token, .low = low, .high = high};
-    if (job->stage && job->stage->raw)
-        return 1;
-    for (; tile.b < job->problem->batch; tile.b++)
-        if (cpu_allows_any_token(&job->edits, &tile))
-            return 1;
-    return 0;
-}
-
-/* Computes the tile's logits of all rows, or with a screen upper bounds of them, in the thread's
- * z. */
-static void compute_fused_tile(const cpu_job *job, const cpu_scratch *scratch, int64_t token,
-                               int low, int high)
+/* Multiplies tokens low .. high of the tile at `token` by all rows. */
+static void multiply_tokens(const cpu_job *job, const cpu_scratch *scratch, int64_t token, int low,
+                            int high)
 {
     const gumbel_problem *p = job->problem;
-    GUMBEL_ASSERT(token % GUMBEL_BLOCK == 0 && low >= 0 && low < high && high <= job->tile_size);
-    GUMBEL_ASSERT(scratch->z && (scratch->bias || !p->bias.data));
-    if (!is_tile_needed(job, token, low, high))
-        return;
-    if (job->screen) {
-        cpu_bound_tile(job, scratch, token, low, high);
-        return;
-    }
     cpu_product product = make_product(p, scratch, token + low - p->first_token, high - low);
     product.panels = job->panels;
     product.batch = p->batch;
     product.out = scratch->z + low;
     product.out_stride = job->tile_size + CPU_LANES;
     job->device->kernels->multiply_tile(&product);
+}
+
+/* Computes the tile's logits of all rows, or with a screen upper bounds of them, in the thread's
+ * z. Logits of tokens that no row reads are undefined. */
+static void compute_fused_tile(const cpu_job *job, const cpu_scratch *scratch, int64_t token,
+                               int low, int high)
+{
+    cpu_needed_tokens needed;
+    cpu_token_range run = {0, 0};
+    GUMBEL_ASSERT(token % GUMBEL_BLOCK == 0 && low >= 0 && low < high && high <= job->tile_size);
+    GUMBEL_ASSERT(scratch->z && (scratch->bias || !job->problem->bias.data));
+    cpu_find_needed_tokens(job, token, low, high, &needed);
+    if (!needed.any)
+        return;
+    if (job->screen)
+        cpu_bound_tile(job, scratch, token, low, high);
+    else if (!needed.is_sparse)
+        multiply_tokens(job, scratch, token, low, high);
+    else /* in ascending order, as a product writes up to 15 elements past its last token */
+        while (cpu_find_needed_run(&needed, &run))
+            multiply_tokens(job, scratch, token, run.low, run.high);
 }
 
 /* Runs one tile for all rows of the batch, from hidden states. */

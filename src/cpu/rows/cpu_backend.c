@@ -243,6 +243,11 @@ static gumbel_status explain_call(const gumbel_device *device, const gumbel_prob
     }
     if (rung == &rows_rung)
         gumbel_text_add_refusal(text, &tiles_rung, plan.required, "");
+    if (p->hidden_size > 0 && rung == plan.rows && !(p->features & GUMBEL_FEATURE_RAW) &&
+        p->features & (GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_ALLOWED | GUMBEL_FEATURE_BANNED))
+        gumbel_text_add(text,
+                        "weights: of allowed tokens alone, in tiles that allow at most 1/%d\n",
+                        CPU_SPARSE_FRACTION);
     gumbel_text_add(text, "kernels: %s, %d threads, tiles of %d tokens\n",
                     gumbel_isa_name(cpu->kernels->isa), (int)cpu->threads,
                     (int)(p->hidden_size > 0 ? cpu->fused_tile : cpu->logits_tile));

@@ -28,6 +28,7 @@ typedef enum cuda_module {
     CUDA_MODULE_BEST,
     CUDA_MODULE_TOP64_DRAW,
     CUDA_MODULE_DRAFTS,
+    CUDA_MODULE_DRAW_ALLOWED,
     CUDA_MODULE_GROUP_TOKENS,
     CUDA_MODULE_EXCHANGE,
     CUDA_MODULE_FINISH,
@@ -54,6 +55,7 @@ typedef enum cuda_module {
     CUDA_MODULE_FUSED_SM90, /* this and the following: Hopper only */
     CUDA_MODULE_FUSED_HALF_SM90,
     CUDA_MODULE_FUSED_FALLBACK,
+    CUDA_MODULE_ALLOWED_PRODUCT,
     CUDA_MODULE_SCREEN_DRAW,
     CUDA_MODULE_SCREEN_ROWS,
     CUDA_MODULE_SCREEN_SCORE,
@@ -88,7 +90,7 @@ typedef struct cuda_device {
     CUfunction expand_drafts;
     CUfunction accept_drafts;
     CUfunction expand_rule_drafts, sum_draft_masses, sum_draft_blocks, accept_rule_drafts;
-    CUfunction allow;
+    CUfunction allow, draw_allowed;
     CUfunction finish, finish_any;
     CUfunction gather;
     CUfunction history_start;
@@ -108,6 +110,7 @@ typedef struct cuda_device {
     CUfunction sum_masses[CUDA_DTYPES], normalise[CUDA_DTYPES];
     CUfunction fused_sm80[CUDA_DTYPES][CUDA_SM80_WIDTHS];
     CUfunction mixed_sm80[CUDA_F16 + 1];
+    CUfunction store_allowed[CUDA_F16 + 1];
     CUfunction fused_sm90[CUDA_F16 + 1][CUDA_SM90_WIDTHS][CUDA_SM90_CASES];
     /* Full passes after a draw with a screen, of up to CUDA_SCREEN_ROWS_MAX rows. */
     CUfunction fused_fallback[CUDA_F16 + 1][CUDA_SM90_WIDTHS];

@@ -22,10 +22,12 @@ const char *cuda_architectures(void) { return CUDA_ARCHITECTURES; }
 
 IMAGE(advance);
 IMAGE(allow);
+IMAGE(allowed_product);
 IMAGE(best);
 IMAGE(top64_draw);
 IMAGE(group_tokens);
 IMAGE(drafts);
+IMAGE(draw_allowed);
 IMAGE(rule_drafts);
 IMAGE(exchange);
 IMAGE(finish);

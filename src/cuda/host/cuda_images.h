@@ -7,10 +7,12 @@
 
 extern const unsigned char cuda_image_advance[];
 extern const unsigned char cuda_image_allow[];
+extern const unsigned char cuda_image_allowed_product[];
 extern const unsigned char cuda_image_best[];
 extern const unsigned char cuda_image_top64_draw[];
 extern const unsigned char cuda_image_group_tokens[];
 extern const unsigned char cuda_image_drafts[];
+extern const unsigned char cuda_image_draw_allowed[];
 extern const unsigned char cuda_image_rule_drafts[];
 extern const unsigned char cuda_image_exchange[];
 extern const unsigned char cuda_image_finish[];

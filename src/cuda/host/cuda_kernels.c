@@ -13,9 +13,11 @@
 static const unsigned char *const images[] = {
     [CUDA_MODULE_ADVANCE] = cuda_image_advance,
     [CUDA_MODULE_ALLOW] = cuda_image_allow,
+    [CUDA_MODULE_ALLOWED_PRODUCT] = cuda_image_allowed_product,
     [CUDA_MODULE_BEST] = cuda_image_best,
     [CUDA_MODULE_TOP64_DRAW] = cuda_image_top64_draw,
     [CUDA_MODULE_DRAFTS] = cuda_image_drafts,
+    [CUDA_MODULE_DRAW_ALLOWED] = cuda_image_draw_allowed,
     [CUDA_MODULE_TOP64_SELECT] = cuda_image_top64_select,
     [CUDA_MODULE_GROUP_TOKENS] = cuda_image_group_tokens,
     [CUDA_MODULE_EXCHANGE] = cuda_image_exchange,
@@ -66,6 +68,7 @@ static const single_kernel single_kernels[] = {
     {CUDA_MODULE_TOP64_DRAW, "gumbel_scatter_outputs", AT(scatter_outputs), 0},
     {CUDA_MODULE_DRAFTS, "gumbel_expand_drafts", AT(expand_drafts), 0},
     {CUDA_MODULE_DRAFTS, "gumbel_accept_drafts", AT(accept_drafts), 0},
+    {CUDA_MODULE_DRAW_ALLOWED, "gumbel_draw_allowed", AT(draw_allowed), 0},
     {CUDA_MODULE_GROUP_TOKENS, "gumbel_draw_group_tokens", AT(draw_group_tokens), 0},
     {CUDA_MODULE_GROUP_TOKENS, "gumbel_update_stream_draws", AT(update_stream_draws), 0},
     {CUDA_MODULE_EXCHANGE, "gumbel_exchange_rows", AT(exchange_rows), 0},
@@ -214,6 +217,15 @@ static gumbel_status get_sm90_kernels(cuda_device *cuda, gumbel_error *error)
     return GUMBEL_OK;
 }
 
+static gumbel_status get_allowed_kernels(cuda_device *cuda, gumbel_error *error)
+{
+    const cuda_module module = CUDA_MODULE_ALLOWED_PRODUCT;
+    GUMBEL_FORWARD(get_kernel(cuda, module, "gumbel_store_allowed_bf16", CUDA_ALLOWED_PRODUCT_BYTES,
+                              &cuda->store_allowed[CUDA_BF16], error));
+    return get_kernel(cuda, module, "gumbel_store_allowed_f16", CUDA_ALLOWED_PRODUCT_BYTES,
+                      &cuda->store_allowed[CUDA_F16], error);
+}
+
 /* The kernels of a draw with a screen. */
 static gumbel_status get_screen_kernels(cuda_device *cuda, gumbel_error *error)
 {
@@ -310,6 +322,7 @@ gumbel_status cuda_load_kernels(cuda_device *cuda, gumbel_error *error)
     GUMBEL_FORWARD(get_sm80_kernels(cuda, error));
     if (cuda->modules[CUDA_MODULE_FUSED_SM90]) {
         GUMBEL_FORWARD(get_sm90_kernels(cuda, error));
+        GUMBEL_FORWARD(get_allowed_kernels(cuda, error));
         GUMBEL_FORWARD(get_screen_kernels(cuda, error));
     }
     CUDA_TRY(&cuda->driver, error, cuModuleGetGlobal, &limit, &bytes,

@@ -103,7 +103,9 @@ static gumbel_status queue_call(cuda_job *job, const cuda_plan *plan, const gumb
 {
     fill_job(job, plan, masked, workspace);
     GUMBEL_FORWARD(cuda_push_context(job->cuda, job->error));
-    gumbel_status status = cuda_run_allow(job, problem);
+    const cuda_product *product = plan->product;
+    job->makes_masks = product && product->makes_masks && product->makes_masks(problem);
+    gumbel_status status = job->makes_masks ? GUMBEL_OK : cuda_run_allow(job, problem);
     if (status == GUMBEL_OK)
         status = run_plan(job, plan);
     cuda_pop_context(job->cuda);

@@ -31,10 +31,47 @@ static const char *hopper_refuses(const cuda_device *cuda, const gumbel_problem 
     return NULL;
 }
 
+/* Why a call does not allow few tokens; NULL if it does. From a quarter of a head on, the full pass
+ * can be faster: a product of gathered weights serves eight rows at once. */
+static const char *refuse_many_allowed(const gumbel_problem *p)
+{
+    if (!(p->features & GUMBEL_FEATURE_MASK))
+        return "no mask, and no lists of allowed tokens";
+    if (p->transforms.max_allowed <= 0)
+        return "max_allowed is not set";
+    return p->transforms.max_allowed <= p->vocab / 4 / p->batch ? NULL
+                                                                : "B * max_allowed exceeds V / 4";
+}
+
+/* Index of the product that stores all logits with the same bits. */
+#define HOPPER 3
+
+static const char *allowed_refuses(const cuda_device *cuda, const gumbel_problem *p)
+{
+    const char *refusal = refuse_many_allowed(p);
+    if (refusal)
+        return refusal;
+    if (p->features & GUMBEL_FEATURE_RAW)
+        return "raw log-probabilities require all logits";
+    if (cuda->rungs.excluded >> HOPPER & 1)
+        return "hopper is excluded, whose logits it computes";
+    return hopper_refuses(cuda, p);
+}
+
+/* Lists that are short enough to be read without removing ids that rows share. */
+static int allowed_makes_masks(const gumbel_problem *caller)
+{
+    return (caller->features & GUMBEL_FEATURE_ALLOWED) &&
+           !(caller->features & GUMBEL_FEATURE_MASK) &&
+           caller->batch * caller->transforms.max_allowed <= CUDA_ALLOWED_LISTED_MAX;
+}
+
 static const char *screen_refuses(const cuda_device *cuda, const gumbel_problem *p)
 {
     if (!p->screen)
         return "the head has no screen";
+    if (!allowed_refuses(cuda, p))
+        return "few tokens are allowed, and only their weights are multiplied";
     if (p->batch > CUDA_SCREEN_ROWS_MAX / p->sampling.num_samples)
         return "there are more than 64 draws (rows times samples)";
     if (!(cuda->rungs.preferred & CUDA_SCREEN_RUNGS) &&
@@ -122,14 +159,24 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
         .run = cuda_run_screen_truncated,
     },
     {
-        .rung = {.name = "hopper",
-                 .method = "wgmma, TMA copies into a ring, the draw between two tiles",
-                 .kernels = "fused_sm90.cu",
-                 .supports = CAPABILITIES_OF_TILES},
-        .refuses = hopper_refuses,
-        .offers = hopper_offers,
-        .run = cuda_run_sm90,
+        .rung = {.name = "allowed",
+                 .method = "only weights of tokens that masks allow are multiplied",
+                 .kernels = "allowed_product.cu",
+                 .supports = GUMBEL_CAPABILITY_BIAS | GUMBEL_CAPABILITY_PRODUCT},
+        .refuses = allowed_refuses,
+        .run = cuda_run_allowed_product,
+        .makes_masks = allowed_makes_masks,
     },
+    [HOPPER] =
+        {
+            .rung = {.name = "hopper",
+                     .method = "wgmma, TMA copies into a ring, the draw between two tiles",
+                     .kernels = "fused_sm90.cu",
+                     .supports = CAPABILITIES_OF_TILES},
+            .refuses = hopper_refuses,
+            .offers = hopper_offers,
+            .run = cuda_run_sm90,
+        },
     {
         .rung = {.name = "tensor",
                  .method = "mma.sync and cp.async, on every GPU",
@@ -158,6 +205,13 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
 #define CAPABILITIES_OF_ROWS                                                                       \
     (GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT - GUMBEL_FEATURE_PROGRAM -              \
      GUMBEL_FEATURE_KEPT_IDS)
+
+static const char *draw_allowed_refuses(const cuda_device *cuda, const gumbel_problem *p,
+                                        uint32_t offered)
+{
+    (void)cuda, (void)offered;
+    return refuse_many_allowed(p);
+}
 
 static const char *pivots_refuse(const cuda_device *cuda, const gumbel_problem *p, uint32_t offered)
 {
@@ -288,6 +342,17 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
                  .supports =
                      GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE | CAPABILITIES_OF_A_DRAW},
         .run = cuda_run_draw,
+    },
+    {
+        .rung = {.name = "draw-allowed",
+                 .method = "a draw that reads only the logits of allowed tokens",
+                 .kernels = "draw_allowed.cu",
+                 .supports = GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_PENALTIES |
+                             GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
+                             CAPABILITIES_OF_A_DRAW,
+                 .requires_any = GUMBEL_FEATURE_MASK},
+        .refuses = draw_allowed_refuses,
+        .run = cuda_run_draw_allowed,
     },
     {
         .rung = {.name = "draw-edits",

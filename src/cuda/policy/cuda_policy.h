@@ -366,6 +366,14 @@ static inline int64_t cuda_pivot_exchange_words(int64_t batch, int64_t splits)
 /* First token of the mask of allowed tokens: no kernel reads words before it. */
 #define CUDA_ALLOWED_ORIGIN(first_token) ((first_token) / 128 * 128)
 
+/* Rows that allow few tokens: blocks of 64 tokens that a warp draws from at a time; tokens of a CTA
+ * that draws, in whole steps of its warps; its shared memory. */
+#define CUDA_ALLOWED_BLOCKS     8
+#define CUDA_ALLOWED_SPLIT_UNIT (CUDA_TRUNCATED_THREADS / 32 * CUDA_ALLOWED_BLOCKS * GUMBEL_BLOCK)
+#define CUDA_ALLOWED_DRAW_BYTES 7168
+/* Most ids of the lists of a call that a product reads itself, eight a multiprocessor. */
+#define CUDA_ALLOWED_LISTED_MAX 1056
+
 /* Maximum shared memory of a CTA that serves a row from its blocks, and bytes for `blocks`. */
 #define CUDA_BLOCKS_BYTES_MAX (96 * 1024)
 #define CUDA_BLOCKS_BYTES_OF(blocks)                                                               \

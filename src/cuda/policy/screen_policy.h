@@ -172,6 +172,11 @@ static inline int cuda_screen_stages(int width, int is_coarse)
 #define CUDA_SCREEN_SCORE_BYTES                                                                    \
     (CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES + CUDA_SCREEN_SCORE_SIDE_BYTES)
 #define CUDA_SCREEN_SCORE_THREADS 128
+/* Shared memory of a CTA that multiplies the weights of allowed tokens: the same ring, and tokens
+ * that wait. */
+#define CUDA_ALLOWED_SIDE_BYTES 5120
+#define CUDA_ALLOWED_PRODUCT_BYTES                                                                 \
+    (CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES + CUDA_ALLOWED_SIDE_BYTES)
 #define CUDA_SCREEN_SPLIT_THREADS (512 + 32)
 #define CUDA_SCREEN_SPLIT_BYTES   1024
 #define CUDA_SCREEN_MAKE_THREADS  256

@@ -50,7 +50,7 @@ gumbel_status cuda_run_allow(const cuda_job *job, const gumbel_problem *caller)
     if (caller->batch > INT32_MAX / p.tiles)
         return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
                            "B is more than one call on CUDA takes");
-    cuda_shape shape = {caller->batch * p.tiles, CUDA_THREADS, 0, 0};
+    cuda_shape shape = {caller->batch * p.tiles, CUDA_THREADS, 0, 1};
     return cuda_launch(job, job->cuda->allow, shape, arguments);
 }
 

@@ -1,40 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Scores the candidates of a draw with a screen by the full product. CTAs are split over groups of
- * eight rows, and the CTAs of a group over its candidates, up to 32 at a time, whose weights are
- * gathered from anywhere. A wgmma multiplies 64 rows; results of unused rows are ignored. Shared
- * memory is a ring of segments of 512 columns: 32 rows of weights, then 8 hidden states, each as
- * [8][rows][64], 64 columns in 128-byte swizzle. A dot product is summed 16 elements a wgmma, in
- * the order of D, as in fused_sm90.cuh: the logits are equal bit by bit.
+ * eight rows, and the CTAs of a group over its candidates, up to 32 at a time
+ * (gathered_product.cuh).
  */
 #ifndef GUMBEL_CUDA_SCREEN_SCORE_CUH
 #define GUMBEL_CUDA_SCREEN_SCORE_CUH
 
 #include "cuda/fused/hopper/candidates_sm90.cuh"
-#include "cuda/fused/hopper/wgmma.cuh"
 #include "cuda/fused/tile/finish_sm90.cuh"
-#include "cuda/fused/screen/screen_ptx.cuh"
+#include "cuda/fused/screen/gathered_product.cuh"
 #include "cuda/fused/screen/screen_thresholds.cuh"
 
 namespace
 {
-
-constexpr int kScoreRows = CUDA_SCREEN_SCORE_TILE, kGroup = CUDA_SCREEN_GROUP;
-constexpr int kChunk = 64; /* columns of a swizzled row of 128 bytes */
-constexpr int kChunks = CUDA_SCREEN_SEGMENT / kChunk;
-constexpr int kWeightBytes = kScoreRows * 2 * CUDA_SCREEN_SEGMENT; /* of a segment */
-constexpr int kUnits = CUDA_SCREEN_SEGMENT / 8;                    /* of 16 bytes, a row */
-constexpr int kSegmentsAhead = CUDA_SCREEN_SEGMENTS - 1;
 
 /* Tokens that wait for their score, for truncated rows: those read at once, and one batch. */
 constexpr int kQueue = CUDA_SCREEN_SCORE_THREADS + kScoreRows;
 
 struct score_shared {
     cuda_screen_entry entries[kScoreRows];
-    const uint16_t *weights[kScoreRows]; /* of the entries' tokens */
-    int count;
+    gathered_rows rows; /* weights of the entries' tokens */
     sm90_draw draws[kGroup];
-    const uint16_t *hidden[kGroup]; /* the hidden state of each draw */
     sm90_best best[kGroup];
     float thresholds[kGroup]; /* lower bounds on the rows' winning scores; -inf: unknown */
     uint32_t flags[kGroup];
@@ -46,8 +33,6 @@ struct score_shared {
     screen_penalties penalties[kGroup];
     float min_logits[kGroup]; /* lower bounds from the first pass of scoring */
 };
-static_assert((64 - kScoreRows) * 128 <= kGroup * 2 * CUDA_SCREEN_SEGMENT,
-              "a wgmma of 64 rows stays inside the ring");
 static_assert(CUDA_SCREEN_INTERVALS(GUMBEL_SCREEN_LIST_MAX) < CUDA_SCREEN_SECOND_PASS,
               "a pass counts in 16 bits");
 static_assert(sizeof(score_shared) <= CUDA_SCREEN_SCORE_SIDE_BYTES, "the launch has this size");
@@ -56,16 +41,15 @@ template <bool half, class call> class screen_scorer
 {
     const call &s;
     score_shared &shared;
-    unsigned char *stages;
+    const gathered_product<half> product;
     const int group, thread;
-    const int segments;
 
   public:
     __device__ __forceinline__ screen_scorer(const call &params, score_shared &memory,
                                              unsigned char *ring, int of_rows)
-        : s(params), shared(memory), stages(ring), group(of_rows), thread(threadIdx.x),
-          segments((int)((params.call.problem.hidden_size + CUDA_SCREEN_SEGMENT - 1) /
-                         CUDA_SCREEN_SEGMENT))
+        : s(params), shared(memory),
+          product(params.call, memory.rows, ring, min(kGroup, params.draws - kGroup * of_rows)),
+          group(of_rows), thread(threadIdx.x)
     {
     }
 
@@ -74,10 +58,10 @@ template <bool half, class call> class screen_scorer
     {
         for (int from = member; from < listed; from += kScoreRows * members) {
             choose_candidates(from, members, listed);
-            if (shared.count == 0)
+            if (shared.rows.count == 0)
                 continue;
             float sum[4] = {};
-            multiply_candidates(sum);
+            product.multiply(sum);
             keep_scores(sum);
             __syncthreads(); /* the entries may change */
         }
@@ -134,12 +118,12 @@ template <bool half, class call> class screen_scorer
         if (thread < count)
             set_entry(thread, shared.queue[first + thread]);
         if (thread == 0) {
-            shared.count = count;
+            shared.rows.count = count;
             shared.queued = first;
         }
         __syncthreads();
         float sum[4] = {};
-        multiply_candidates(sum);
+        product.multiply(sum);
         keep_scores(sum);
         __syncthreads(); /* the entries may change */
         return first;
@@ -149,8 +133,8 @@ template <bool half, class call> class screen_scorer
     {
         const gumbel_problem &q = s.call.problem;
         shared.entries[at] = entry;
-        shared.weights[at] = (const uint16_t *)q.weight.data +
-                             ((int64_t)entry.token - q.first_token) * q.weight.stride;
+        shared.rows.weights[at] = (const uint16_t *)q.weight.data +
+                                  ((int64_t)entry.token - q.first_token) * q.weight.stride;
     }
 
     /* Stores a logit of a truncated row, after penalties. */
@@ -164,7 +148,7 @@ template <bool half, class call> class screen_scorer
     __device__ __forceinline__ void choose_candidates(int from, int members, int listed) const
     {
         if (thread == 0)
-            shared.count = 0;
+            shared.rows.count = 0;
         __syncthreads();
         const int at = from + members * thread;
         if (thread < kScoreRows && at < listed) {
@@ -172,89 +156,19 @@ template <bool half, class call> class screen_scorer
                 __ldcg((const uint4 *)&s.entries[group * CUDA_SCREEN_GROUP_CANDIDATES_MAX + at]);
             const cuda_screen_entry own = {__uint_as_float(raw.x), raw.y, raw.z, 0};
             if (!(own.upper < shared.thresholds[own.row % kGroup]))
-                set_entry(atomicAdd(&shared.count, 1), own);
+                set_entry(atomicAdd(&shared.rows.count, 1), own);
         }
         __syncthreads();
     }
 
-    /* Copies 16 bytes of a row of this thread to their place in a chunk, or clears them. */
-    static __device__ __forceinline__ void copy_unit(unsigned char *chunk, int row,
-                                                     const uint16_t *from, bool is_inside)
-    {
-        unsigned char *place = chunk + row * 128 + ((threadIdx.x % 8) ^ (row % 8)) * 16;
-        if (is_inside)
-            ptx_copy_async<16>(place, from);
-        else
-            *(uint4 *)place = {0, 0, 0, 0};
-    }
-
-    /* Copies a segment of the candidates' weights and of the hidden states. Each thread copies the
-     * same columns of every second row. */
-    __device__ __forceinline__ void copy(int segment) const
-    {
-        constexpr int turn = CUDA_SCREEN_SCORE_THREADS / kUnits;
-        const int unit = thread % kUnits, chunk = unit / 8;
-        const int64_t column = (int64_t)segment * CUDA_SCREEN_SEGMENT + 8 * unit;
-        const bool is_inside = column < s.call.problem.hidden_size;
-        unsigned char *to = stages + segment % CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES;
-        if (segment < segments) {
-#pragma unroll 4
-            for (int row = thread / kUnits; row < shared.count; row += turn)
-                copy_unit(to + chunk * kScoreRows * 128, row, shared.weights[row] + column,
-                          is_inside);
-            const int hidden = min(kGroup, s.draws - kGroup * group);
-            for (int row = thread / kUnits; row < hidden; row += turn)
-                copy_unit(to + kWeightBytes + chunk * kGroup * 128, row,
-                          shared.hidden[row] + column, is_inside);
-        }
-        ptx_copy_async_commit();
-    }
-
-    __device__ __forceinline__ void multiply_candidates(float (&sum)[4]) const
-    {
-        const int depths = sm90_depths(s.call);
-        for (int segment = 0; segment < kSegmentsAhead; segment++)
-            copy(segment);
-#pragma unroll 1
-        for (int segment = 0; segment < segments; segment++) {
-            ptx_copy_async_wait<kSegmentsAhead - 1>();
-            screen_fence_shared();
-            ptx_wgmma_wait<0>();
-            __syncthreads(); /* this segment is complete, and the one before has been read */
-            const unsigned char *stage =
-                stages + segment % CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES;
-            const uint32_t a = __shfl_sync(~0u, wgmma_address(stage), 0);
-            const uint32_t b = __shfl_sync(~0u, wgmma_address(stage + kWeightBytes), 0);
-            const int chunks = min(kChunks, depths - segment * kChunks);
-#pragma unroll 1
-            for (int chunk = 0; chunk < chunks; chunk++) {
-                ptx_wgmma_fence();
-#pragma unroll
-                for (int step = 0; step < kChunk / 16; step++)
-                    wgmma<8, half>::add(
-                        sum, wgmma_descriptor(a + chunk * (kScoreRows * 128 / 16) + 2 * step),
-                        wgmma_descriptor(b + chunk * (kGroup * 128 / 16) + 2 * step));
-            }
-            ptx_wgmma_commit();
-            copy(segment + kSegmentsAhead);
-        }
-        ptx_wgmma_wait<0>();
-        ptx_copy_async_wait<0>();
-    }
-
-    /* Scores or stores the sums of candidates with their own rows of the batch (layout: wgmma.cuh).
-     */
+    /* Scores or stores the sums of candidates with their own rows of the batch */
     __device__ __forceinline__ void keep_scores(const float (&sum)[4]) const
     {
-#pragma unroll 1
-        for (int i = 0; i < 4; i++) {
-            const int at = thread / 32 * 16 + thread % 32 / 4 + 8 * (i / 2);
-            const uint32_t column = 2 * (thread % 4) + i % 2;
-            const float logit = i & 2 ? (i & 1 ? sum[3] : sum[2]) : i & 1 ? sum[1] : sum[0];
-            if (at < shared.count && shared.entries[at].row % kGroup == column)
+        product.each(sum, [&](int at, int column, float logit) {
+            if (shared.entries[at].row % kGroup == (uint32_t)column)
                 call::truncates ? write(logit, shared.entries[at])
-                                : score_candidate(logit, shared.entries[at].token, (int)column);
-        }
+                                : score_candidate(logit, shared.entries[at].token, column);
+        });
     }
 
     __device__ __forceinline__ void score_candidate(float logit, uint32_t token, int column) const
@@ -293,7 +207,7 @@ __device__ __forceinline__ void start_group(const call &s, score_shared &shared,
         if (word >> THRESHOLD_BITS == s.call.tag)
             shared.thresholds[i] = unpack_threshold(word);
         shared.draws[i] = s.parameters_of(row);
-        shared.hidden[i] = s.hidden_of(row);
+        shared.rows.hidden[i] = s.hidden_of(row);
         if (call::truncates) {
             shared.penalties[i] = s.penalties_of(row);
             shared.counts[i] = min((int)__ldcg(listed_of_row(s, row)), list_capacity(s));
