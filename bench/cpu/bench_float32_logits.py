@@ -199,7 +199,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gguf", type=pathlib.Path, help="a GGUF file of a chat model")
     parser.add_argument("--rollouts", type=pathlib.Path, help="a folder that keeps the texts")
-    parser.add_argument("--texts", type=int, default=32, help="the most that a model is measured by")
+    parser.add_argument("--texts", type=int, default=32, help="texts of each model, at most")
     parser.add_argument("--json", help="write the results to this file")
     parser.add_argument("--commit", default="", help="the commit that was measured")
     parser.add_argument("--date", default="", help="the day of the measurement")
@@ -223,7 +223,7 @@ def main():
         "cores": len(os.sched_getaffinity(0)),
         "isa": gumbel.info().isa,
         "torch": torch.__version__,
-        "requests": REQUESTS,
+        "request_parameters": REQUESTS,
         "draws_of_a_row": SAMPLES,
         "results": points,
     }

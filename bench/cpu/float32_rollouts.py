@@ -35,7 +35,7 @@ def load_bundled(name):
 def load_gguf(path):
     """A chat model of a GGUF file, dequantized; its body in float32, its head in bfloat16.
 
-    Each of QUESTIONS is asked four times. A text ends with the model's end token, or after 128.
+    Each of QUESTIONS has four answers. A text ends with the model's end token, or after 128.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
