@@ -16,7 +16,7 @@
 namespace
 {
 
-constexpr int kThreads = CUDA_WATERMARK_THREADS;
+constexpr int kWatermarkThreads = CUDA_WATERMARK_THREADS;
 
 /* Writes the tokens from a node up to its root to path[M - 1], by all threads; sets *depth to
  * their number, or to -1 if a parent is invalid. */
@@ -28,7 +28,7 @@ gather_path(const gumbel_draft &d, const gumbel_watermark_draw &draw, int32_t *p
             *depth = gumbel_gather_path(&d, &draw, path);
         return;
     }
-    for (int32_t i = threadIdx.x; i < draw.node; i += kThreads)
+    for (int32_t i = threadIdx.x; i < draw.node; i += kWatermarkThreads)
         path[i] = d.tokens[draw.first_row + draw.node - i];
     if (threadIdx.x == 0)
         *depth = draw.node;
@@ -46,7 +46,7 @@ __device__ __forceinline__ bool is_context_new(const gumbel_row_text &text, int3
         context[thread] = gumbel_text_token(&text, thread);
     __syncthreads();
     bool repeats = false;
-    for (int64_t i = 1 + thread; i + length <= text.count && !repeats; i += kThreads)
+    for (int64_t i = 1 + thread; i + length <= text.count && !repeats; i += kWatermarkThreads)
         repeats = gumbel_text_has_context(&text, context, length, i);
     return !__syncthreads_or(repeats);
 }
