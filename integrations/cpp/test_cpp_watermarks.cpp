@@ -3,17 +3,18 @@
 // Watermarks through the C++ header: a text that is decoded, verified from a draft, and detected.
 #include "check.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
-constexpr std::int64_t V = 64, steps = 120;
+constexpr std::int64_t vocab = 64, steps = 120;
 static const std::vector<std::uint64_t> key = {0x0123456789abcdef, 77};
 
 /* Logits after a token, in an order that depends on it. */
 static std::vector<float> logits_after(std::int32_t token)
 {
-    std::vector<float> logits(V);
-    for (int i = 0; i < V; i++)
+    std::vector<float> logits(vocab);
+    for (int i = 0; i < vocab; i++)
         logits[static_cast<std::size_t>(i)] =
             3 * std::sin(static_cast<float>(i + 1) * static_cast<float>(token + 2) * 1.7f);
     return logits;
@@ -53,7 +54,7 @@ static void decode(gumbel::values::device &device, row_text &t)
         CHECK(device.watermark_rows(t.mark, t.of, 1, t.draws));
         const std::vector<float> values = logits_after(t.text.empty() ? 0 : t.text.back());
         gumbel::logits in;
-        in.values = gumbel::matrix(values, 1, V);
+        in.values = gumbel::matrix(values, 1, vocab);
         gumbel::sampling how;
         how.seed = t.seed;
         how.position = t.position;
@@ -61,7 +62,7 @@ static void decode(gumbel::values::device &device, row_text &t)
         out.tokens = token;
         const auto bytes = device.workspace_size(in, how, &out);
         CHECK(bytes && space.reserve(*bytes));
-        CHECK(device.sample(in, how, out, space));
+        CHECK(device.sample_logits(in, how, out, space));
         CHECK(device.recent_append(t.of, gumbel::matrix(token, 1, 1)));
         t.text.push_back(token[0]);
         t.marked += t.watermarked[0];
@@ -109,7 +110,7 @@ static void check_nodes(gumbel::values::device &device, row_text &t)
         for (const float value : logits_after(token))
             values.push_back(value);
     gumbel::logits in;
-    in.values = gumbel::matrix(values, 4, V);
+    in.values = gumbel::matrix(values, 4, vocab);
     gumbel::sampling how;
     how.seed = t.seed;
     how.position = own;
@@ -119,10 +120,10 @@ static void check_nodes(gumbel::values::device &device, row_text &t)
     gumbel::workspace space;
     const auto bytes = device.verify_workspace_size(in, how, drafted, out);
     CHECK(bytes && space.reserve(*bytes));
-    CHECK(device.verify(in, how, drafted, out, space));
+    CHECK(device.verify_logits(in, how, drafted, out, space));
     CHECK(emitted[0] == 4 && std::equal(tokens.begin(), tokens.end(), t.text.end() - 4));
     drafted.node_position = {positions.data(), 3};
-    const auto refused = device.verify(in, how, drafted, out, space);
+    const auto refused = device.verify_logits(in, how, drafted, out, space);
     CHECK(!refused && std::strcmp(refused.error().field(), "draft.node_position") == 0);
 }
 

@@ -59,30 +59,39 @@ static double log_upper_gamma(double n, double s)
 
 /* --------------------------------------------------------------------------------- scores ---- */
 
-/* Bits of the filter of contexts: 64 KiB on the stack. */
-#define FILTER_BITS (1u << 19)
+/* Contexts of a text by their hashes, in 64 KiB on the stack. */
+#define FILTER_BITS (1u << 18)
+#define LATEST_SIZE (1u << 13)
 
-typedef struct context_filter {
-    uint64_t words[FILTER_BITS / 64];
-} context_filter;
+typedef struct seen_contexts {
+    uint64_t filter[FILTER_BITS / 64]; /* a bit for each hash: 0 if no context has it */
+    int32_t latest[LATEST_SIZE];       /* the end of the latest context with this hash; 0: none */
+} seen_contexts;
 
-/* Whether a context with this hash may be in the filter; adds it. */
-static int add_to_filter(context_filter *filter, uint64_t hash)
+/* Whether the `length` tokens before tokens[i] and before tokens[j] are equal. */
+static int is_same_context(const int32_t *tokens, int64_t i, int64_t j, int64_t length)
 {
-    uint64_t *word = &filter->words[hash % FILTER_BITS / 64];
-    const uint64_t bit = UINT64_C(1) << hash % 64;
-    const int had = (*word & bit) != 0;
-    *word |= bit;
-    return had;
+    return memcmp(tokens + i - length, tokens + j - length, (size_t)length * sizeof *tokens) == 0;
 }
 
-/* Whether the `length` tokens before token i also precede an earlier token. */
-static int is_repeated(const int32_t *tokens, int64_t i, int64_t length)
+/* Whether the context of token i, with this hash, is that of an earlier token; adds it. Contexts
+ * are compared with all earlier ones only if both tables leave it open. */
+static int add_context(seen_contexts *seen, uint64_t hash, const int32_t *tokens, int64_t i,
+                       int64_t length)
 {
-    const int32_t *context = tokens + i - length;
-    for (int64_t j = 0; j < i - length; j++)
-        if (tokens[j] == context[0] &&
-            memcmp(tokens + j, context, (size_t)length * sizeof *tokens) == 0)
+    uint64_t *word = &seen->filter[hash % FILTER_BITS / 64];
+    int32_t *latest = &seen->latest[(hash >> 32) % LATEST_SIZE];
+    const uint64_t bit = UINT64_C(1) << hash % 64;
+    const int may_repeat = (*word & bit) != 0;
+    const int64_t candidate = *latest;
+    *word |= bit;
+    *latest = (int32_t)i;
+    if (!may_repeat || candidate == 0)
+        return 0;
+    if (is_same_context(tokens, i, candidate, length))
+        return 1;
+    for (int64_t j = length; j < i; j++)
+        if (tokens[j - 1] == tokens[i - 1] && is_same_context(tokens, i, j, length))
             return 1;
     return 0;
 }
@@ -93,7 +102,7 @@ static double score_of_noise(float g) { return -log(-expm1(-exp(-(double)g))); }
 /* Adds the score of token i to the detection, and its rounding error to *carry; returns it, or NaN
  * if the token is not scored. */
 static double score_token(const gumbel_detector *d, const int32_t *tokens, int64_t i,
-                          context_filter *filter, gumbel_detection *found, double *carry)
+                          seen_contexts *seen, gumbel_detection *found, double *carry)
 {
     int32_t context[GUMBEL_CONTEXT_MAX];
     if (i < d->context)
@@ -101,7 +110,7 @@ static double score_token(const gumbel_detector *d, const int32_t *tokens, int64
     for (int32_t k = 0; k < d->context; k++)
         context[k] = tokens[i - 1 - k];
     const uint64_t position = gumbel_keyed_position(d->key, d->context, context);
-    if ((add_to_filter(filter, position) && is_repeated(tokens, i, d->context)) || i < d->first)
+    if (add_context(seen, position, tokens, i, d->context) || i < d->first)
         return NAN;
     const gumbel_stream stream =
         gumbel_stream_at(gumbel_keyed_seed(d->key, d->context), position, d->sample, d->domain);
@@ -119,16 +128,16 @@ gumbel_status gumbel_detect_watermark(const gumbel_detector *detector, const int
 {
     gumbel_detector d;
     gumbel_detection found, read;
-    context_filter filter;
+    seen_contexts seen;
     double carry = 0, log_p = 0;
     GUMBEL_FORWARD(gumbel_read_detector(&d, detector, tokens, count, error));
     GUMBEL_REFUSE_IF(!detection, error, "detection", "is NULL");
     GUMBEL_FORWARD(gumbel_read_options(&read, sizeof read, detection, "detection", error));
     GUMBEL_FORWARD(gumbel_check_aligned(scores, sizeof *scores, "scores", error));
-    memset(&filter, 0, sizeof filter);
+    memset(&seen, 0, sizeof seen);
     found = (gumbel_detection){.struct_size = read.struct_size};
     for (int64_t i = 0; i < count; i++) {
-        const double score = score_token(&d, tokens, i, &filter, &found, &carry);
+        const double score = score_token(&d, tokens, i, &seen, &found, &carry);
         if (scores)
             scores[i] = score;
     }

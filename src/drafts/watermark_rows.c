@@ -3,6 +3,37 @@
 
 #include "core/fail.h"
 
+/* Tokens that are compared without a branch between them. */
+#define BLOCK 16
+
+/* Whether one of BLOCK tokens equals `token`. */
+static int has_token(const int32_t *tokens, int32_t token)
+{
+    int32_t equal = 0;
+    for (int k = 0; k < BLOCK; k++)
+        equal |= tokens[k] == token;
+    return equal;
+}
+
+/* Whether the context ends at a place in [i, end), whose tokens are adjacent in the ring. Most
+ * blocks lack its newest token. */
+static int ring_has_context(const gumbel_row_text *t, const int32_t *context, int32_t length,
+                            int64_t i, int64_t end)
+{
+    int64_t at = t->ring.last - (i - t->drafts);
+    at += at < 0 ? t->ring.capacity : 0;
+    while (i < end) {
+        const int64_t count = end - i < BLOCK ? end - i : BLOCK;
+        if (count < BLOCK || has_token(t->ring.ring + at - (BLOCK - 1), context[0]))
+            for (int64_t k = 0; k < count; k++)
+                if (gumbel_text_has_context(t, context, length, i + k))
+                    return 1;
+        i += count;
+        at -= count;
+    }
+    return 0;
+}
+
 /* Whether the text ends in `length` >= 1 tokens that it does not have before; copies them to
  * `context`, the newest first. */
 static int find_new_context(const gumbel_row_text *t, int32_t length, int32_t *context)
@@ -11,10 +42,13 @@ static int find_new_context(const gumbel_row_text *t, int32_t length, int32_t *c
         return 0;
     for (int32_t k = 0; k < length; k++)
         context[k] = gumbel_text_token(t, k);
-    for (int64_t i = 1; i + length <= t->count; i++)
+    const int64_t end = t->count - length + 1, first = t->drafts > 1 ? t->drafts : 1;
+    for (int64_t i = 1; i < t->drafts && i < end; i++)
         if (gumbel_text_has_context(t, context, length, i))
             return 0;
-    return 1;
+    const int64_t wrap = t->drafts + t->ring.last + 1 < end ? t->drafts + t->ring.last + 1 : end;
+    return !ring_has_context(t, context, length, first, wrap) &&
+           !ring_has_context(t, context, length, first > wrap ? first : wrap, end);
 }
 
 static void watermark_row(const gumbel_watermark_call *c, int64_t b)
