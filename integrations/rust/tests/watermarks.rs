@@ -4,7 +4,7 @@ mod problem;
 
 use gumbel::{
     detect_watermark, Detector, Device, Draft, Logits, Output, Recent, Sampling, Status, Stream,
-    Tensor, Verified, Watermark, WatermarkDraws, Workspace,
+    Tensor, Verified, View, Watermark, WatermarkDraws, Workspace,
 };
 use problem::open;
 
@@ -56,9 +56,16 @@ fn decode(device: &Device, ring: &mut [i32], count: &mut [u64]) -> (Vec<i32>, us
         };
         device.watermark_rows(&mark(step as u64), &recent, 1, &mut draws, Stream::NONE).unwrap();
         let token = [draw(device, &logits_after(*text.last().unwrap_or(&0)), &seed, &position)];
-        let none: &[i32] = &[];
         device
-            .recent_append(&mut recent, 1, &Default::default(), &token, 1, none, Stream::NONE)
+            .recent_append(
+                &mut recent,
+                1,
+                &Default::default(),
+                &token,
+                1,
+                View::default(),
+                Stream::NONE,
+            )
             .unwrap();
         marked += watermarked[0] as usize;
         text.push(token[0]);
