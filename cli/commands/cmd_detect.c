@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gumbel detect: look for a watermark in a text.
+ * gumbel detect: search for a watermark in a text.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -152,7 +152,7 @@ static json_t *to_json(const gumbel_detection *found, size_t count, const double
 /* ------------------------------------------------------------------------------ command ---- */
 
 const struct command_line detect_line = {
-    .doc = "Look for the watermark of a secret key in a text, and print how probable such a text "
+    .doc = "Search for the watermark of a secret key in a text, and print how probable such a text "
            "is without the watermark.",
     .arguments = accepted,
     .examples = "  $ gumbel generate --model DIR --prompt And --watermark-key HEX --json | "

@@ -65,11 +65,11 @@ extern "C" {
 /* Watermarks of rows. `seed` and `position` are the request's own: they draw tokens that are not
  * watermarked.
  *  key         Secret; 128 random bits, for example of getrandom(). The words are the key of a
- *              SipHash-2-4, in little-endian order.
+ *              SipHash-2-4: its bytes in little-endian order.
  *  context     h. With more tokens a text of few words repeats fewer contexts; with fewer tokens
  *              more of an edited text is still detected, as an edited token changes h contexts.
- *  text_start  The text begins after so many tokens of the ring, usually those of the prompt. Only
- *              tokens of the text are contexts. With 0 the whole ring is text.
+ *  text_start  Number of the ring's first tokens that precede the text, usually those of the prompt.
+ *              Only tokens of the text are contexts. With 0 the whole ring is text.
  *  position    of the token after the ring. At a context that repeats, and in the first h tokens,
  *              the draw has a stream of its own, a function of the key, seed and position.
  * The ring's capacity must be at least the length of the text: a context is new if the ring has
@@ -137,7 +137,7 @@ GUMBEL_CALL gumbel_watermark_nodes(gumbel_device *device, void *stream,
 
 /* ------------------------------------------------------------------------------- detection ---- */
 
-/* The watermark to look for. */
+/* The watermark to search for. */
 typedef struct gumbel_detector {
     size_t struct_size;
     uint64_t key[2];
@@ -149,7 +149,7 @@ typedef struct gumbel_detector {
                          * was text for the generator. 0..count; the default is 0 */
 } gumbel_detector;
 
-/* What was found. A token is scored if h tokens precede it, and if they precede no earlier token
+/* The result of a detection. A token is scored if h tokens precede it, and if they precede no earlier token
  * of the text: these are the tokens that gumbel_watermark_rows() watermarks. Its score is
  * -ln(1 - u), with u = exp(-exp(-g)) for its noise g. In a text that does not depend on the key
  * each score is exponential with mean 1; in a watermarked text it is larger. */
@@ -162,7 +162,7 @@ typedef struct gumbel_detection {
     double log10_p;   /* its decimal logarithm, also where p_value is 0 */
 } gumbel_detection;
 
-/* gumbel_detect_watermark(): look for a watermark in a text. Requires no device.
+/* gumbel_detect_watermark(): search for a watermark in a text. Requires no device.
  *  tokens     [count] ids in [0, 2^31), in host memory; count in 0..GUMBEL_DETECT_MAX. The text as
  *             it was generated, without the prompt, or any part of it
  *  scores     [count] receives the score of each token, NaN if it is not scored; NULL: not written

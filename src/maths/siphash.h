@@ -13,7 +13,7 @@ typedef struct gumbel_siphash {
     uint64_t words; /* absorbed so far */
 } gumbel_siphash;
 
-GUMBEL_INLINE uint64_t gumbel_rotate_left(uint64_t x, int bits)
+GUMBEL_INLINE uint64_t gumbel_rotate_bits(uint64_t x, int bits)
 {
     return x << bits | x >> (64 - bits);
 }
@@ -23,14 +23,14 @@ GUMBEL_INLINE void gumbel_siphash_rounds(gumbel_siphash *s, int rounds)
     for (int i = 0; i < rounds; i++) {
         s->v0 += s->v1;
         s->v2 += s->v3;
-        s->v1 = gumbel_rotate_left(s->v1, 13) ^ s->v0;
-        s->v3 = gumbel_rotate_left(s->v3, 16) ^ s->v2;
-        s->v0 = gumbel_rotate_left(s->v0, 32);
+        s->v1 = gumbel_rotate_bits(s->v1, 13) ^ s->v0;
+        s->v3 = gumbel_rotate_bits(s->v3, 16) ^ s->v2;
+        s->v0 = gumbel_rotate_bits(s->v0, 32);
         s->v2 += s->v1;
         s->v0 += s->v3;
-        s->v1 = gumbel_rotate_left(s->v1, 17) ^ s->v2;
-        s->v3 = gumbel_rotate_left(s->v3, 21) ^ s->v0;
-        s->v2 = gumbel_rotate_left(s->v2, 32);
+        s->v1 = gumbel_rotate_bits(s->v1, 17) ^ s->v2;
+        s->v3 = gumbel_rotate_bits(s->v3, 21) ^ s->v0;
+        s->v2 = gumbel_rotate_bits(s->v2, 32);
     }
 }
 

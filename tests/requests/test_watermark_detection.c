@@ -140,7 +140,7 @@ static void p_values_are_accurate_at_both_ends(void **state)
     assert_true(lowest < -3000);
 }
 
-/* ----------------------------------------------------------------------------- distribution ---- */
+/* ---------------------------------------------------------------------------- distribution ---- */
 
 /* p-values of texts that do not depend on the key, with repeats and without, are uniform. */
 static void texts_without_a_watermark_have_uniform_p_values(void **state)
@@ -159,7 +159,7 @@ static void texts_without_a_watermark_have_uniform_p_values(void **state)
             p[index] = detect(&d, tokens, 80, NULL).p_value;
         }
         assert_true(uniform_p(p, TEXTS) > 1e-4);
-        /* The same test shows a statistic that is 2% too large: a repeated context that counts. */
+        /* p-values that are slightly too small fail. */
         for (int index = 0; index < TEXTS; index++)
             p[index] = pow(p[index], 1.1);
         assert_true(uniform_p(p, TEXTS) < 1e-4);
@@ -272,7 +272,7 @@ static void detection_scores_the_watermarked_tokens(void **state)
     free(t);
 }
 
-/* ----------------------------------------------------------------------------------- errors ---- */
+/* ---------------------------------------------------------------------------------- errors ---- */
 
 static void invalid_calls_return_an_error_by_name(void **state)
 {

@@ -72,7 +72,7 @@ static void verified_texts_match_step_by_step_decoding(void **state)
     assert_true(watermarked < 40 * TEXTS_REQUESTS * TEXTS_LENGTH * 9 / 10);
 }
 
-/* ----------------------------------------------------------------------------- distribution ---- */
+/* ---------------------------------------------------------------------------- distribution ---- */
 
 enum { KINDS = 20, DRAWS = 200000, KEYS = 500 };
 
@@ -126,7 +126,7 @@ static void count_tokens(gumbel_device *device, uint64_t count, const float *log
 }
 
 /* Over keys, a token has the distribution of a draw without a watermark: at a new context, at a
- * repeated one, and without a context. The same counts show a temperature wrong by 2%. */
+ * repeated one, and without a context. A temperature wrong by 2% fails. */
 static void tokens_have_the_distribution_over_keys(void **state)
 {
     static const uint64_t lengths[] = {2, 4, 1};
@@ -150,7 +150,7 @@ static void tokens_have_the_distribution_over_keys(void **state)
     }
 }
 
-/* ----------------------------------------------------------------------------------- errors ---- */
+/* ---------------------------------------------------------------------------------- errors ---- */
 
 /* A valid call of two rows. */
 typedef struct right_call {

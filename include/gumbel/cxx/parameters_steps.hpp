@@ -109,7 +109,7 @@ struct watermark_draws {
     span<std::int32_t> watermarked; /* [B], or [n] for nodes; or absent */
 };
 
-/* The watermark that detect_watermark() looks for. */
+/* The watermark that detect_watermark() searches for. */
 struct detector {
     std::array<std::uint64_t, 2> key{};
     std::int32_t context = 0; /* 0: GUMBEL_CONTEXT_DEFAULT */

@@ -52,7 +52,7 @@ pub struct WatermarkDraws<'a> {
     pub watermarked: ViewMut<'a, i32>,
 }
 
-/// The watermark that [`detect_watermark`] looks for.
+/// The watermark that [`detect_watermark`] searches for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Detector {
     /// The secret key.
@@ -176,7 +176,7 @@ impl Device {
     }
 }
 
-/// Looks for the watermark of a key in a text. `scores` is `[tokens.len()]`, or empty; it receives
+/// Searches for the watermark of a key in a text. `scores` is `[tokens.len()]`, or empty; it receives
 /// the score of each token, NaN for tokens without one.
 ///
 /// # Errors

@@ -197,7 +197,8 @@ class Watermark:
         requests = count_requests(tokens, offsets)
         batch, struct, held = self._read_rows(recent, position, slots, live_rows, arrays)
         if batch != requests:
-            raise ValueError(f"tokens: expected {batch} requests, one for each slot, got {requests}")
+            wanted = f"{batch} requests, one for each slot"
+            raise ValueError(f"tokens: expected {wanted}, got {requests}")
         rows = int(np.prod(layout_of("tokens", tokens).shape))
         draft = read_draft_arrays(
             arrays, requests, rows, tokens, offsets, max_nodes, nodes, parents, None, None
@@ -260,7 +261,7 @@ def detect_watermark(
     sample: int = 0,
     domain: int = 0,
 ) -> WatermarkDetection:
-    """Look for the watermark of `key` in a text; returns a WatermarkDetection.
+    """Search for the watermark of `key` in a text; returns a WatermarkDetection.
 
     >>> gumbel.detect_watermark(tokens, key).p_value
 

@@ -135,7 +135,7 @@ void watermark_texts_make(watermark_texts *t, uint64_t index, gumbel_device *cpu
         decode_step(t, cpu, i);
 }
 
-/* ----------------------------------------------------------------------------- verification ---- */
+/* ---------------------------------------------------------------------------- verification ---- */
 
 /* Drafts of one cycle. */
 typedef struct texts_cycle {

@@ -36,7 +36,7 @@ typedef struct watermark_texts {
 /* Generates requests, and decodes their texts on `cpu`. */
 void watermark_texts_make(watermark_texts *texts, uint64_t index, gumbel_device *cpu);
 
-/* What a verification found. */
+/* Totals over verifications. */
 typedef struct watermark_texts_counts {
     int64_t cycles, emitted;
 } watermark_texts_counts;
