@@ -155,10 +155,9 @@ const struct command_line detect_line = {
     .doc = "Search for the watermark of a secret key in a text, and print how probable such a text "
            "is without the watermark.",
     .arguments = accepted,
-    .examples = "  $ gumbel generate --model DIR --prompt And --watermark-key HEX --json | "
-                "jq '.samples[0].ids[]' | gumbel detect --key HEX\n"
+    .examples = "  $ gumbel detect --key HEX --tokens ids.npy --json\n"
                 "  $ gumbel detect --key HEX --tokenizer DIR < text.txt\n"
-                "  $ gumbel detect --key HEX --tokens ids.npy --json\n"};
+                "  $ gumbel detect --key HEX --context 2 < ids.txt\n"};
 
 int command_detect(int argc, char **argv)
 {
@@ -168,6 +167,7 @@ int command_detect(int argc, char **argv)
     gumbel_error error = {"", ""};
 
     parse_arguments(&detect_line, argc, argv, &arguments);
+    gumbel_close(open_device(&arguments.common.device)); /* reports an unknown device */
     if (!arguments.key) {
         fail("--key", "missing");
     }
@@ -178,7 +178,6 @@ int command_detect(int argc, char **argv)
     if (arguments.text && !arguments.tokenizer) {
         fail("--tokenizer", "required by --text");
     }
-    gumbel_close(open_device(&arguments.common.device)); /* reports an unknown device */
     token_list tokens = read_tokens(&arguments);
 
     if ((size_t)arguments.first > tokens.count) {
