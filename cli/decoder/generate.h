@@ -44,8 +44,8 @@ typedef generate_next (*generate_callback)(void *context, const generate_token *
 /* Replaces gumbel_sample() for a head on a GPU, or split over ranks. All pointers are to
  * host memory; `head->weight` is decoder_head() in every call, hidden states are contiguous
  * float32. Seeds, positions and sample counters are contiguous, other row parameters have stride
- * GUMBEL_SAME; num_samples is 1; lists and a history have at most GENERATE_GROUP rows. `context` is draw_context
- * of the options. Returns the status of gumbel_sample(). */
+ * GUMBEL_SAME; num_samples is 1; lists and a history have at most GENERATE_GROUP rows. `context` is
+ * draw_context of the options. Returns the status of gumbel_sample(). */
 typedef gumbel_status (*generate_draw)(void *context, const gumbel_head *head,
                                        const gumbel_sampling *sampling, const gumbel_output *output,
                                        gumbel_error *error);

@@ -148,8 +148,9 @@ typedef struct gumbel_verified {
  *  sampling   Row parameters, slots, live_rows, token lists and histories are those of R requests;
  *             a mask has n rows. num_samples is 1; noise and given tokens are not supported.
  *             `position` is the position of the token after the root: node j is drawn at position +
- *             its depth, unless draft->node_position has another. Penalties count the request's history, which must include the root, and
- *             the drafts from the root to the node, as if they had been emitted.
+ *             its depth, unless draft->node_position has another. Penalties count the request's
+ *             history, which must include the root, and the drafts from the root to the node, as
+ *             if they had been emitted.
  *  workspace  gumbel_verify_workspace_size() bytes, aligned as in gumbel_sample()
  *  rows       A row without a token ends its request: its node is not accepted, and becomes the
  *             root of the next call. Rows that accepted drafts do not lead to may hold anything.

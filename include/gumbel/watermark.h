@@ -68,8 +68,8 @@ extern "C" {
  *              SipHash-2-4: its bytes in little-endian order.
  *  context     h. With more tokens a text of few words repeats fewer contexts; with fewer tokens
  *              more of an edited text is still detected, as an edited token changes h contexts.
- *  text_start  Number of the ring's first tokens that precede the text, usually those of the prompt.
- *              Only tokens of the text are contexts. With 0 the whole ring is text.
+ *  text_start  Number of the ring's first tokens that precede the text, usually its prompt. Only
+ *              tokens of the text are contexts. With 0 the whole ring is text.
  *  position    of the token after the ring. At a context that repeats, and in the first h tokens,
  *              the draw has a stream of its own, a function of the key, seed and position.
  * The ring's capacity must be at least the length of the text: a context is new if the ring has
@@ -149,8 +149,8 @@ typedef struct gumbel_detector {
                          * was text for the generator. 0..count; the default is 0 */
 } gumbel_detector;
 
-/* The result of a detection. A token is scored if h tokens precede it, and if they precede no earlier token
- * of the text: these are the tokens that gumbel_watermark_rows() watermarks. Its score is
+/* The result of a detection. A token is scored if h tokens precede it, and if they precede no
+ * earlier token of the text: gumbel_watermark_rows() watermarks these tokens. The score is
  * -ln(1 - u), with u = exp(-exp(-g)) for its noise g. In a text that does not depend on the key
  * each score is exponential with mean 1; in a watermarked text it is larger. */
 typedef struct gumbel_detection {

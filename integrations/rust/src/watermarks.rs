@@ -176,8 +176,8 @@ impl Device {
     }
 }
 
-/// Searches for the watermark of a key in a text. `scores` is `[tokens.len()]`, or empty; it receives
-/// the score of each token, NaN for tokens without one.
+/// Searches for the watermark of a key in a text. `scores` is `[tokens.len()]`, or empty; it
+/// receives the score of each token, NaN for tokens without one.
 ///
 /// # Errors
 /// [`Status::Argument`](crate::Status::Argument): a token or a field of the detector is out of

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rules that follow the drawn tokens: token lists and watermarks made from rings of recent tokens,
- * and row parameters that change from step to step. They are the state of a decode loop, in host memory or
- * on a GPU, with the same contents in both.
+ * and row parameters that change from step to step. They are the state of a decode loop, in host
+ * memory or on a GPU, with the same contents in both.
  */
 #ifndef TESTS_STEP_RULES_H
 #define TESTS_STEP_RULES_H
