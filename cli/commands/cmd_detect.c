@@ -34,7 +34,7 @@ static const struct argument accepted[] = {
      AT(sample)},
     {.help = "The text, as it was generated, without its prompt (default: ids on stdin, separated "
              "by blanks or commas):"},
-    {"tokens", 't', "IDS", "Token ids ID,ID,.. or a .npy file of int32 [N]", ARGUMENT_TEXT,
+    {"tokens", 0, "IDS", "Token ids ID,ID,.. or a .npy file of int32 [N]", ARGUMENT_TEXT,
      AT(tokens)},
     {"tokenizer", 0, "DIR",
      "Folder with a tokenizer.json, which encodes --text, or stdin. Ids are more reliable: another "
