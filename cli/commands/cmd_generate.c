@@ -23,12 +23,15 @@
 #include "request_options.h"
 #include "seed.h"
 #include "text_writer.h"
+#include "gumbel/watermark.h"
+#include "watermark_key.h"
 
 struct generate_arguments {
     struct request_options request;
-    const char *model, *prompt, *group, *seed;
+    const char *model, *prompt, *group, *seed, *watermark_key;
     struct text_list stops;
-    int32_t max_tokens, samples;
+    int32_t max_tokens, samples, watermark_context;
+    uint64_t key[2];
     uint32_t first_sample;
     float temperature;
     struct draft_choice draft;
@@ -67,6 +70,12 @@ static const struct argument accepted[] = {
      "Draw with a screen, a quantized copy of the head: the same text, half the bytes read. CPU "
      "only; not with --json, which includes log-probabilities",
      ARGUMENT_FLAG, AT(screen)},
+    {"watermark-key", 0, "HEX",
+     "Watermark the texts by this secret key, 32 hexadecimal digits, which gumbel detect finds",
+     ARGUMENT_TEXT, AT(watermark_key)},
+    {"watermark-context", 0, "N",
+     "Tokens that determine the noise of the next, 1 to 16 (default 4)", ARGUMENT_INT32,
+     AT(watermark_context), 1, GUMBEL_CONTEXT_MAX},
     {.help = "Speculative decoding:"},
     {"draft", 0, "DIR",
      "Draft with the model in this folder, or with 'ngram': the tokens that followed an earlier "
@@ -178,6 +187,8 @@ static generate_options fill_options(const struct generate_arguments *arguments,
         .first_sample = arguments->first_sample,
         .temperature = arguments->temperature,
         .seed = seed,
+        .watermark_key = arguments->watermark_key ? arguments->key : NULL,
+        .watermark_context = arguments->watermark_context,
         .ignore_eos = arguments->ignore_eos,
         .transforms = request->transformed ? &request->transforms : NULL,
         .truncation = request->truncated ? &request->truncation : NULL,
@@ -385,8 +396,8 @@ const struct command_line generate_line = {
                 "  $ echo \"In the beginning\" | gumbel generate --model DIR --json\n"
                 "  $ gumbel generate --model DIR --prompt And --draft ngram --check\n"};
 
-/* fail() for arguments that contradict each other, before anything is loaded. */
-static void check_arguments(const struct generate_arguments *arguments)
+/* fail() for arguments that contradict each other, before anything is loaded. Parses the key. */
+static void check_arguments(struct generate_arguments *arguments)
 {
     const struct request_options *request = &arguments->request;
     const char *device = request->common.device.device;
@@ -398,10 +409,16 @@ static void check_arguments(const struct generate_arguments *arguments)
         (request->num_top || request->ranks || request->kept || request->raw)) {
         fail("--json", "required by --top-logprobs, --raw-logprobs, --ranks and --kept");
     }
+    if (arguments->watermark_key) {
+        parse_watermark_key("--watermark-key", arguments->watermark_key, arguments->key);
+    }
     if (arguments->seed) {
         parse_unsigned("--seed", arguments->seed, UINT64_MAX);
     }
     check_draft_choice(&arguments->draft);
+    if (arguments->watermark_key && arguments->draft.from) {
+        fail("--watermark-key", "is not supported with --draft");
+    }
     if (arguments->group && (arguments->draft.from || arguments->stats)) {
         fail("--group", "is not supported with --draft or --stats");
     }
@@ -429,6 +446,7 @@ int command_generate(int argc, char **argv)
     struct generate_arguments arguments = {.max_tokens = 100,
                                            .temperature = 1,
                                            .samples = 1,
+                                           .watermark_context = GUMBEL_CONTEXT_DEFAULT,
                                            .draft = {.tokens = 4, .temperature = 1}};
     decoder *model = NULL;
     gumbel_device *device = NULL;

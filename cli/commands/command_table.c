@@ -7,6 +7,7 @@ const struct command commands[] = {
     {"sample", command_sample, &sample_line,
      "draw tokens from weights and hidden states, or from logits"},
     {"verify", command_verify, &verify_line, "check that draws are exact on this machine"},
+    {"detect", command_detect, &detect_line, "search for a watermark in a text"},
     {"bench", command_bench, &bench_line, "compare draws with this machine's limits"},
     {"completion", command_completion, &completion_line,
      "print a script that completes commands and options in a shell"},

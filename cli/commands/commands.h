@@ -23,10 +23,11 @@ int command_info(int argc, char **argv);
 int command_generate(int argc, char **argv);
 int command_sample(int argc, char **argv);
 int command_verify(int argc, char **argv);
+int command_detect(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_completion(int argc, char **argv);
 
-extern const struct command_line info_line, generate_line, sample_line, verify_line, bench_line,
-    completion_line;
+extern const struct command_line info_line, generate_line, sample_line, verify_line, detect_line,
+    bench_line, completion_line;
 
 #endif

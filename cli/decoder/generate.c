@@ -3,6 +3,7 @@
 
 #include "decoder/decoder_clock.h"
 #include "decoder/group_request.h"
+#include "decoder/text_watermark.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -37,6 +38,7 @@ typedef struct loop {
     float *top_logprobs;        /* [samples, num_top] */
     float *hidden;              /* [samples, D] */
     group_request request;
+    text_watermark watermark;
     gumbel_truncation truncation;
     void *workspace; /* 64-byte aligned */
     size_t workspace_bytes;
@@ -92,6 +94,9 @@ static int allocate_loop(loop *l)
         l->truncation.min_p.stride = l->truncation.top_k.stride = GUMBEL_SAME;
         l->truncation.top_p.stride = GUMBEL_SAME;
     }
+    if (text_watermark_new(&l->watermark, l->device, o, l->samples, l->error) != 0) {
+        return -1;
+    }
     return group_request_new(&l->request, l->device, o, decoder_head(l->d).rows, l->samples,
                              l->error);
 }
@@ -102,6 +107,7 @@ static void free_loop(loop *l)
         decoder_sequence_free(l->writers[i].sequence);
     }
     group_request_free(&l->request);
+    text_watermark_free(&l->watermark);
     free(l->workspace);
     free(l->writers);
     free(l->stepped);
@@ -185,16 +191,21 @@ static int draw_group(loop *l, int32_t first, int32_t count)
     const generate_options *o = l->options;
     const writer *writers = l->writers + first;
     int64_t d = decoder_describe(l->d)->hidden_size;
-    uint64_t position = (uint64_t)decoder_sequence_length(writers[0].sequence) - 1;
     gumbel_tensor weight = decoder_head(l->d);
     int64_t known = tokenizer_size(decoder_tokenizer(l->d));
-    uint64_t seeds[GENERATE_GROUP];
+    uint64_t seeds[GENERATE_GROUP], positions[GENERATE_GROUP];
     uint32_t counters[GENERATE_GROUP];
+    int32_t samples[GENERATE_GROUP];
     gumbel_history history;
     gumbel_transforms transforms = group_request_get_transforms(&l->request, first, &history);
     for (int32_t i = 0; i < count; i++) {
         seeds[i] = o->seed;
+        positions[i] = (uint64_t)decoder_sequence_length(writers[i].sequence) - 1;
         counters[i] = o->first_sample + (uint32_t)writers[i].sample;
+        samples[i] = writers[i].sample;
+    }
+    if (text_watermark_set(&l->watermark, samples, count, seeds, positions, l->error) != 0) {
+        return -1;
     }
     gumbel_head head = {.struct_size = sizeof head,
                         .hidden = {.data = l->hidden + first * d,
@@ -207,7 +218,7 @@ static int draw_group(loop *l, int32_t first, int32_t count)
     gumbel_sampling sampling = {.struct_size = sizeof sampling,
                                 .temperature = {&o->temperature, GUMBEL_SAME},
                                 .seed = {seeds, 0},
-                                .position = {&position, GUMBEL_SAME},
+                                .position = {positions, 0},
                                 .first_sample = {counters, 0},
                                 .num_samples = 1,
                                 .transforms = o->transforms ? &transforms : NULL,
@@ -222,7 +233,7 @@ static int draw_group(loop *l, int32_t first, int32_t count)
     for (int32_t i = 0; i < count && o->screen.data; i++) {
         l->logprobs[first + i] = NAN;
     }
-    return 0;
+    return text_watermark_add(&l->watermark, samples, l->tokens + first, count, l->error);
 }
 
 /* Draws the next token of every active writer. */

@@ -43,9 +43,9 @@ typedef generate_next (*generate_callback)(void *context, const generate_token *
 
 /* Replaces gumbel_sample() for a head on a GPU, or split over ranks. All pointers are to
  * host memory; `head->weight` is decoder_head() in every call, hidden states are contiguous
- * float32. Seeds and sample counters are contiguous, other row parameters have stride GUMBEL_SAME;
- * num_samples is 1; lists and a history have at most GENERATE_GROUP rows. `context` is draw_context
- * of the options. Returns the status of gumbel_sample(). */
+ * float32. Seeds, positions and sample counters are contiguous, other row parameters have stride
+ * GUMBEL_SAME; num_samples is 1; lists and a history have at most GENERATE_GROUP rows. `context` is
+ * draw_context of the options. Returns the status of gumbel_sample(). */
 typedef gumbel_status (*generate_draw)(void *context, const gumbel_head *head,
                                        const gumbel_sampling *sampling, const gumbel_output *output,
                                        gumbel_error *error);
@@ -59,6 +59,9 @@ typedef struct generate_options {
     uint32_t first_sample;
     float temperature; /* finite, >= 0; 0 is greedy */
     uint64_t seed;
+    const uint64_t
+        *watermark_key;         /* [2] the words of a watermark's key (watermark.h); NULL: none */
+    int32_t watermark_context;  /* its context, 0..16 */
     bool ignore_eos;            /* draw max_tokens tokens, also after an eos token */
     generate_callback on_token; /* NULL is allowed */
     void *context;
@@ -86,8 +89,9 @@ typedef struct generate_times {
 
 /* generate(): draws texts.
  *  device   a CPU device, which draws unless options->draw is set, and stores the histories that
- *           penalties count. The device may run on the decoder's threads (decoder_parallel_for()).
- *           NULL is allowed if options->draw is set and there are no penalties.
+ *           penalties count, and the rings of a watermark. The device may run on the decoder's
+ *           threads (decoder_parallel_for()). NULL is allowed if options->draw is set and there are
+ *           no penalties and no watermark.
  *  times    filled, also after an error; NULL is allowed.
  *  returns  0; -1 with `error` filled: an option out of range, memory, or a row whose logits are
  *           not finite. Tokens already reported to the callback are valid. */

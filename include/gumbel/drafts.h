@@ -102,6 +102,11 @@ typedef struct gumbel_draft {
      * distribution of the text. NaN means that q is not known. A CPU does not read them. */
     const float *lse;
     const float *logprobs;
+
+    /* COUPLED only: [n] the position of each row's draw, for example those of
+     * gumbel_watermark_nodes() (watermark.h). NULL: the request's position + the node's depth.
+     * since 0.3 */
+    const uint64_t *node_position;
 } gumbel_draft;
 
 /* Why a request ended. */
@@ -143,8 +148,9 @@ typedef struct gumbel_verified {
  *  sampling   Row parameters, slots, live_rows, token lists and histories are those of R requests;
  *             a mask has n rows. num_samples is 1; noise and given tokens are not supported.
  *             `position` is the position of the token after the root: node j is drawn at position +
- *             its depth. Penalties count the request's history, which must include the root, and
- *             the drafts from the root to the node, as if they had been emitted.
+ *             its depth, unless draft->node_position has another. Penalties count the request's
+ *             history, which must include the root, and the drafts from the root to the node, as
+ *             if they had been emitted.
  *  workspace  gumbel_verify_workspace_size() bytes, aligned as in gumbel_sample()
  *  rows       A row without a token ends its request: its node is not accepted, and becomes the
  *             root of the next call. Rows that accepted drafts do not lead to may hold anything.

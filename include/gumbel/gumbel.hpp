@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libgumbel for C++17: a header-only wrapper of gumbel.h, drafts.h, programs.h, recent.h and
- * screen.h, which document each call.
+ * libgumbel for C++17: a header-only wrapper of gumbel.h, drafts.h, programs.h, recent.h, screen.h
+ * and watermark.h, which document each call.
  *
  *   gumbel::device device = gumbel::device::open();          // throws gumbel::exception
  *   gumbel::head head;

@@ -37,6 +37,7 @@ from ._calls.sample_calls import (
 from ._calls.sampler import Sampler
 from ._calls.screens import Screen
 from ._calls.summaries import SUMMARY, finish, merge, partial, partial_logits
+from ._calls.watermarks import Watermark, WatermarkDetection, detect_watermark
 from ._device import Info, info
 from ._explain.explanation import DrawExplanation
 from ._explain.steps import explain_draw
@@ -65,8 +66,11 @@ __all__ = [
     "Sampler",
     "Screen",
     "VerifyOutput",
+    "Watermark",
+    "WatermarkDetection",
     "__version__",
     "advance",
+    "detect_watermark",
     "draft_domain",
     "explain",
     "explain_draw",

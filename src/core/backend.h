@@ -21,6 +21,7 @@ typedef struct gumbel_verification gumbel_verification; /* drafts/draft_rows.h *
 typedef struct gumbel_proposal gumbel_proposal;         /* drafts/proposal.h */
 typedef struct gumbel_recent_call gumbel_recent_call;   /* core/recent_row.h */
 typedef struct gumbel_lists_call gumbel_lists_call;
+typedef struct gumbel_watermark_call gumbel_watermark_call; /* drafts/watermark_rows.h */
 
 /* Arguments of finish(): summaries, and the outputs or summaries that they are merged into. */
 typedef struct gumbel_finish_call {
@@ -210,6 +211,9 @@ typedef struct gumbel_backend {
     /* Writes the lists that follow from rings. batch > 0. */
     gumbel_status (*make_lists)(gumbel_device *device, void *stream, const gumbel_lists_call *call,
                                 gumbel_error *error);
+    /* Writes the seeds and positions of watermarked draws. NULL if host_memory is 1. rows > 0. */
+    gumbel_status (*watermark)(gumbel_device *device, void *stream,
+                               const gumbel_watermark_call *call, gumbel_error *error);
     /* Fills noise [B, S, V]. The problem has a batch, a token range and sampling, no tensors. */
     gumbel_status (*store_noise)(gumbel_device *device, const gumbel_problem *problem, float *noise,
                                  int64_t noise_stride, gumbel_error *error);

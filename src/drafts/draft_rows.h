@@ -124,6 +124,8 @@ GUMBEL_INLINE void gumbel_draft_expand_row(const gumbel_verification *v, int64_t
     place = place >= 0 && (!v->slots.of_row || place < v->slots.count) ? place : 0;
     to->position[b] = v->position.data ? v->position.data[place * v->position.stride] : 0;
     to->position[b] += (uint64_t)depth;
+    if (d->node_position)
+        to->position[b] = d->node_position[b];
 }
 
 /* Expands all rows, in host memory. */

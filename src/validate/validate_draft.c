@@ -25,6 +25,10 @@ gumbel_status gumbel_read_draft(gumbel_draft *into, const gumbel_draft *draft, i
                      "head and logits are both set; set the one that the drafts were drawn from");
     GUMBEL_REFUSE_IF(into->rule != GUMBEL_RULE_COUPLED && into->parents, error, "draft.parents",
                      "only GUMBEL_RULE_COUPLED supports trees");
+    GUMBEL_REFUSE_IF(into->rule != GUMBEL_RULE_COUPLED && into->node_position, error,
+                     "draft.node_position", "only GUMBEL_RULE_COUPLED supports it");
+    GUMBEL_FORWARD(gumbel_check_aligned(into->node_position, sizeof *into->node_position,
+                                        "draft.node_position", error));
     GUMBEL_REFUSE_IF(rows > INT32_MAX, error, "draft", "the draft has 2^31 rows or more");
     rows_max = into->requests * into->max_nodes;
     GUMBEL_REFUSE_IF(!into->offsets && rows_max > rows, error, "draft.offsets",

@@ -18,7 +18,7 @@ static gumbel_problem problem_of_rows(int64_t batch, const gumbel_slots *slots)
 
 /* ---------------------------------------------------------------------------------- rings ---- */
 
-static gumbel_status read_ring(gumbel_recent *r, const gumbel_recent *recent, int64_t rows,
+gumbel_status gumbel_read_ring(gumbel_recent *r, const gumbel_recent *recent, int64_t rows,
                                gumbel_error *error)
 {
     int64_t tokens;
@@ -42,7 +42,7 @@ gumbel_status gumbel_read_recent(gumbel_recent_call *call, const gumbel_recent *
 {
     const int64_t rows = gumbel_slot_count(&call->slots, call->batch);
     GUMBEL_REFUSE_IF(!recent, error, "recent", "is NULL");
-    GUMBEL_FORWARD(read_ring(&call->recent, recent, rows, error));
+    GUMBEL_FORWARD(gumbel_read_ring(&call->recent, recent, rows, error));
     GUMBEL_REFUSE_IF(call->recent.window.data && !call->recent.history, error, "recent.window",
                      "requires recent.history, which is NULL");
     if (call->recent.history)
@@ -136,7 +136,7 @@ gumbel_status gumbel_read_lists_call(gumbel_lists_call *call, const gumbel_list_
     gumbel_list_rules *r = &call->rules;
     GUMBEL_FORWARD(read_rules(r, rules, rows, error));
     if (recent)
-        GUMBEL_FORWARD(read_ring(&call->recent, recent, rows, error));
+        GUMBEL_FORWARD(gumbel_read_ring(&call->recent, recent, rows, error));
     GUMBEL_REFUSE_IF(!recent &&
                          (r->dry_multiplier.data || r->ngram_size.data || r->bad_words.offsets),
                      error, "recent", "is NULL, but rules other than min_position are set");

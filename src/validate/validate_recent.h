@@ -7,6 +7,10 @@
 
 #include "core/recent_row.h"
 
+/* Copies and checks the rings of `rows` rows or slots, except their history. */
+gumbel_status gumbel_read_ring(gumbel_recent *into, const gumbel_recent *recent, int64_t rows,
+                               gumbel_error *error);
+
 /* Reads a ring, its history and its window into a call whose batch and slots are set. */
 gumbel_status gumbel_read_recent(gumbel_recent_call *call, const gumbel_recent *recent,
                                  gumbel_error *error);

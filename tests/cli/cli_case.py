@@ -14,7 +14,7 @@ from tensor_files import write_npy, write_safetensors
 GUMBEL = os.environ["GUMBEL_CLI"]  # the command
 MODELS = os.environ["GUMBEL_MODELS"]  # the folder of the bundled models
 SANITIZED = bool(os.environ.get("GUMBEL_SANITIZE"))  # ten times slower: shorter texts, fewer draws
-COMMANDS = ("info", "generate", "sample", "verify", "bench")  # with the common options
+COMMANDS = ("info", "generate", "sample", "verify", "detect", "bench")  # with the common options
 
 
 def seeded(arguments):

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * libgumbel for C++17: the calls of a device between two draws. The function of the same name in
- * gumbel.h, programs.h or recent.h documents each call.
+ * gumbel.h, programs.h, recent.h or watermark.h documents each call.
  */
 #ifndef GUMBEL_CXX_DEVICE_STEPS_HPP
 #define GUMBEL_CXX_DEVICE_STEPS_HPP
@@ -127,6 +127,71 @@ template <class Policy, class Device> class step_calls
             failure.set(gumbel_make_lists(device(), on, &by, rings != nullptr ? of.get() : nullptr,
                                           batch, &at, &into, failure.strings()));
         return Policy::give(failure);
+    }
+
+    /* ----------------------------------------------------------------------- watermarks ---- */
+
+    returned<void> watermark_rows(const watermark &mark, const recent &rings, std::int64_t batch,
+                                  const watermark_draws &draws, stream on = nullptr)
+    {
+        error failure;
+        detail::lowering to(failure, host());
+        const detail::count rows = detail::sized(batch),
+                            places = detail::places_of(mark.slots, rows);
+        const gumbel_watermark by = detail::lower_watermark(to, mark, rows);
+        const detail::lowered_recent of(to, rings, places);
+        const gumbel_watermark_draws into = detail::lower_draws(to, draws, places, places, rows);
+        if (!failure)
+            failure.set(gumbel_watermark_rows(device(), on, &by, of.get(), batch, &into,
+                                              failure.strings()));
+        return Policy::give(failure);
+    }
+
+    /* `rows` is n, the rows of the verification. */
+    returned<void> watermark_nodes(const watermark &mark, const recent &rings, const draft &drafted,
+                                   std::int64_t rows, const watermark_draws &draws,
+                                   stream on = nullptr)
+    {
+        error failure;
+        detail::lowering to(failure, host());
+        const detail::count nodes = detail::sized(rows), requests = detail::sized(drafted.requests),
+                            places = detail::places_of(mark.slots, requests);
+        const gumbel_watermark by = detail::lower_watermark(to, mark, requests);
+        const detail::lowered_recent of(to, rings, places);
+        const gumbel_draft at = detail::lower_nodes(to, drafted, nodes);
+        const gumbel_watermark_draws into = detail::lower_draws(to, draws, places, nodes, nodes);
+        if (!failure)
+            failure.set(gumbel_watermark_nodes(device(), on, &by, of.get(), &at, rows, &into,
+                                               failure.strings()));
+        return Policy::give(failure);
+    }
+
+    /* Requires no device; `scores` is [count], or absent. */
+    static returned<detection> detect_watermark(const detector &with,
+                                                span<const std::int32_t> tokens,
+                                                span<double> scores = {})
+    {
+        error failure;
+        detail::lowering to(failure, true);
+        detection out;
+        gumbel_detection found = {};
+        gumbel_detector by = {};
+        by.struct_size = sizeof by;
+        by.key[0] = with.key[0];
+        by.key[1] = with.key[1];
+        by.context = with.context;
+        by.sample = with.sample;
+        by.domain = with.domain;
+        by.first = with.first;
+        found.struct_size = sizeof found;
+        double *into = to.data("scores", scores, tokens.size());
+        if (!failure)
+            failure.set(gumbel_detect_watermark(&by, tokens.data(),
+                                                static_cast<std::int64_t>(tokens.size()), into,
+                                                &found, failure.strings()));
+        if (!failure)
+            out = {found.scored, found.statistic, found.p_value, found.log10_p};
+        return Policy::template give<detection>(failure, std::move(out));
     }
 #endif
 

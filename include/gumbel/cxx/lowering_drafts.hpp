@@ -115,6 +115,7 @@ template <class In> class lowered_verify
             draft_.sampling = proposal_.get();
         draft_.lse = to_.data("draft.lse", d.lse, rows_);
         draft_.logprobs = to_.data("draft.logprobs", d.logprobs, rows_);
+        draft_.node_position = to_.data("draft.node_position", d.node_position, rows_);
     }
 
     void lower_verified(const gumbel::verified &v, count most) noexcept

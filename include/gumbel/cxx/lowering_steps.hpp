@@ -127,6 +127,54 @@ inline gumbel_row_lists lower_lists(lowering &to, const row_lists &l, count batc
     return into;
 }
 
+inline gumbel_watermark lower_watermark(lowering &to, const watermark &w, count batch) noexcept
+{
+    gumbel_watermark into = {};
+    const count places = places_of(w.slots, batch);
+    into.struct_size = sizeof into;
+    into.key = to.data("watermark.key", w.key, extent(places, 2, w.key_stride));
+    into.key_stride = w.key_stride;
+    to.lower(into.context, "watermark.context", w.context, places);
+    to.lower(into.text_start, "watermark.text_start", w.text_start, places);
+    to.lower(into.seed, "watermark.seed", w.seed, places);
+    to.lower(into.position, "watermark.position", w.position, places);
+    into.slots = to.lower("watermark.slots", w.slots, batch);
+    into.live_rows = w.live_rows;
+    into.drafts =
+        to.data("watermark.drafts", w.drafts, extent(batch, sized(w.num_drafts), w.draft_stride));
+    into.draft_stride = w.draft_stride;
+    into.num_drafts = w.num_drafts;
+    return into;
+}
+
+/* `positions` and `rows` are the sizes of the arrays of positions and of `watermarked`. */
+inline gumbel_watermark_draws lower_draws(lowering &to, const watermark_draws &d, count places,
+                                          count positions, count rows) noexcept
+{
+    gumbel_watermark_draws into = {};
+    into.struct_size = sizeof into;
+    into.seed = to.data("draws.seed", d.seed, places);
+    into.position = to.data("draws.position", d.position, positions);
+    into.watermarked = to.data("draws.watermarked", d.watermarked, rows);
+    return into;
+}
+
+/* The nodes of a draft, and its rule. */
+inline gumbel_draft lower_nodes(lowering &to, const draft &d, count rows) noexcept
+{
+    gumbel_draft into = {};
+    const count requests = sized(d.requests);
+    into.struct_size = sizeof into;
+    into.requests = d.requests;
+    into.max_nodes = d.max_nodes;
+    into.rule = static_cast<gumbel_rule>(d.rule);
+    into.tokens = to.data("draft.tokens", d.tokens, rows);
+    into.offsets = to.data("draft.offsets", d.offsets, plus(requests, 1));
+    into.nodes = to.data("draft.nodes", d.nodes, requests);
+    into.parents = to.data("draft.parents", d.parents, rows);
+    return into;
+}
+
 #endif
 
 } // namespace detail

@@ -288,8 +288,9 @@ struct draft {
     const gumbel::head *head = nullptr;
     const gumbel::logits *logits = nullptr;
     const gumbel::sampling *sampling = nullptr;
-    span<const float> lse;      /* [n] or absent */
-    span<const float> logprobs; /* [n] or absent */
+    span<const float> lse;                   /* [n] or absent */
+    span<const float> logprobs;              /* [n] or absent */
+    span<const std::uint64_t> node_position; /* [n] or absent */
 };
 
 enum class finish_reason : std::int32_t {

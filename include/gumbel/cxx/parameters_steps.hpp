@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * libgumbel for C++17: arguments of the calls between two draws. Defaults and shapes are those of
- * programs.h and recent.h, which document every field.
+ * programs.h, recent.h and watermark.h, which document every field.
  */
 #ifndef GUMBEL_CXX_PARAMETERS_STEPS_HPP
 #define GUMBEL_CXX_PARAMETERS_STEPS_HPP
@@ -9,6 +9,8 @@
 #include <gumbel/cxx/parameters.hpp>
 #ifdef GUMBEL_UNSTABLE
 #include <gumbel/recent.h>
+#include <gumbel/watermark.h>
+#include <array>
 #endif
 
 namespace gumbel
@@ -83,6 +85,44 @@ struct row_lists {
     span<std::int32_t> late_ids; /* [B, capacity], or absent without dry_multiplier */
     span<float> late_values;     /* [B, capacity], with late_ids */
     span<std::int32_t> status;   /* [B], each a row_status */
+};
+
+/* Watermarks of rows, or of requests. */
+struct watermark {
+    span<const std::uint64_t> key; /* [B or slots, 2], at key_stride elements */
+    std::int64_t key_stride = 0;   /* 0: 2; GUMBEL_SAME: one key for all */
+    row<std::int32_t> context;
+    row<std::uint64_t> text_start;
+    row<std::uint64_t> seed;
+    row<std::uint64_t> position;
+    gumbel::slots slots;
+    const std::int32_t *live_rows = nullptr; /* [1] */
+    span<const std::int32_t> drafts;         /* [B] rows of num_drafts tokens, at draft_stride */
+    std::int64_t draft_stride = 0;
+    std::int32_t num_drafts = 0;
+};
+
+/* Where watermark_rows() and watermark_nodes() write. */
+struct watermark_draws {
+    span<std::uint64_t> seed;       /* [B or slots] */
+    span<std::uint64_t> position;   /* [B or slots], or [n] for nodes */
+    span<std::int32_t> watermarked; /* [B], or [n] for nodes; or absent */
+};
+
+/* The watermark that detect_watermark() searches for. */
+struct detector {
+    std::array<std::uint64_t, 2> key{};
+    std::int32_t context = 0; /* 0: GUMBEL_CONTEXT_DEFAULT */
+    std::uint32_t sample = 0;
+    std::uint32_t domain = 0;
+    std::int64_t first = 0;
+};
+
+struct detection {
+    std::int64_t scored = 0;
+    double statistic = 0;
+    double p_value = 1;
+    double log10_p = 0;
 };
 
 #endif

@@ -39,6 +39,9 @@ pub struct Draft<'a> {
     pub lse: View<'a, f32>,
     /// `[n]`, optional: log-probabilities of the draft's draws.
     pub logprobs: View<'a, f32>,
+    /// `[n]`, optional, for [`Rule::Coupled`]: the position of each row's draw, such as those of
+    /// [`Device::watermark_nodes`](crate::Device::watermark_nodes).
+    pub node_position: View<'a, u64>,
 }
 
 impl Default for Draft<'_> {
@@ -58,6 +61,7 @@ impl Default for Draft<'_> {
             sampling: None,
             lse: View::default(),
             logprobs: View::default(),
+            node_position: View::default(),
         }
     }
 }

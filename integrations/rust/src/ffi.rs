@@ -315,6 +315,43 @@ c_structs! {
         late_values: *mut f32,
         status: *mut i32,
     }
+    gumbel_watermark, 136 {
+        struct_size: usize,
+        key: *const u64,
+        key_stride: i64,
+        context: gumbel_row_i32,
+        text_start: gumbel_row_u64,
+        seed: gumbel_row_u64,
+        position: gumbel_row_u64,
+        slots: gumbel_slots,
+        live_rows: *const i32,
+        drafts: *const i32,
+        draft_stride: i64,
+        num_drafts: i32,
+        reserved: i32,
+    }
+    gumbel_watermark_draws, 32 {
+        struct_size: usize,
+        seed: *mut u64,
+        position: *mut u64,
+        watermarked: *mut i32,
+    }
+    gumbel_detector, 48 {
+        struct_size: usize,
+        key: [u64; 2],
+        context: i32,
+        sample: u32,
+        domain: u32,
+        reserved: i32,
+        first: i64,
+    }
+    gumbel_detection, 40 {
+        struct_size: usize,
+        scored: i64,
+        statistic: f64,
+        p_value: f64,
+        log10_p: f64,
+    }
     gumbel_limits, 48 {
         struct_size: usize,
         batch: i64,
@@ -347,7 +384,7 @@ c_structs! {
         mass_exponent: i32,
         flags: u32,
     }
-    gumbel_draft, 136 {
+    gumbel_draft, 144 {
         struct_size: usize,
         requests: i64,
         max_nodes: i32,
@@ -363,6 +400,7 @@ c_structs! {
         sampling: *const gumbel_sampling,
         lse: *const f32,
         logprobs: *const f32,
+        node_position: *const u64,
     }
     gumbel_verified, 104 {
         struct_size: usize,

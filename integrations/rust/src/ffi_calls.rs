@@ -174,6 +174,33 @@ extern "C" {
         lists: *const gumbel_row_lists,
         error: *mut gumbel_error,
     ) -> i32;
+    pub fn gumbel_watermark_rows(
+        device: *mut gumbel_device,
+        stream: *mut c_void,
+        watermark: *const gumbel_watermark,
+        recent: *const gumbel_recent,
+        batch: i64,
+        draws: *const gumbel_watermark_draws,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_watermark_nodes(
+        device: *mut gumbel_device,
+        stream: *mut c_void,
+        watermark: *const gumbel_watermark,
+        recent: *const gumbel_recent,
+        draft: *const gumbel_draft,
+        rows: i64,
+        draws: *const gumbel_watermark_draws,
+        error: *mut gumbel_error,
+    ) -> i32;
+    pub fn gumbel_detect_watermark(
+        detector: *const gumbel_detector,
+        tokens: *const i32,
+        count: i64,
+        scores: *mut f64,
+        detection: *mut gumbel_detection,
+        error: *mut gumbel_error,
+    ) -> i32;
     pub fn gumbel_partial(
         device: *mut gumbel_device,
         stream: *mut c_void,

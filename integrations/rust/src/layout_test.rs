@@ -8,7 +8,8 @@ use std::process::Command;
 fn c_program() -> String {
     let mut text = String::from(
         "#define GUMBEL_UNSTABLE\n#include <gumbel/drafts.h>\n#include <gumbel/programs.h>\n\
-         #include <gumbel/recent.h>\n#include <gumbel/screen.h>\n#include <stdio.h>\n\
+         #include <gumbel/recent.h>\n#include <gumbel/screen.h>\n#include <gumbel/watermark.h>\n\
+         #include <stdio.h>\n\
          int main(void)\n{\n",
     );
     for (name, _, fields) in ffi::layouts() {

@@ -20,8 +20,8 @@
 //! ```
 //!
 //! Letters of shapes: B rows of the batch, V vocabulary size, D hidden size, S samples for each
-//! row. Calls and fields have the names of `gumbel/gumbel.h`, `drafts.h`, `programs.h` and
-//! `recent.h`, whose calls may change in a minor release.
+//! row. Calls and fields have the names of `gumbel/gumbel.h`, `drafts.h`, `programs.h`, `recent.h`
+//! and `watermark.h`; calls of the last two may change in a minor release.
 //!
 //! Calls check the size of every slice, and return an [`Error`] with [`Status::Argument`] before
 //! the C call if one is smaller than its shape.
@@ -53,6 +53,7 @@ mod rule_updates;
 mod sampling;
 mod steps;
 mod views;
+mod watermarks;
 
 pub use device::{Device, Stream, Summary};
 pub use drafts::{Draft, Verified};
@@ -69,6 +70,7 @@ pub use recent::Recent;
 pub use row_lists::{ListRules, RowLists, Sequences};
 pub use rule_updates::RuleUpdates;
 pub use views::{Dtype, MatrixMut, Rows, Space, Tensor, View, ViewMut, Workspace};
+pub use watermarks::{detect_watermark, Detection, Detector, Watermark, WatermarkDraws};
 
 /// The version of the linked library: 10000 * major + 100 * minor + patch.
 pub fn version() -> i32 {

@@ -361,7 +361,7 @@ impl VerifyC {
     }
 }
 
-fn lower_draft(check: &Check, d: &Draft<'_>, n: usize) -> Result<ffi::gumbel_draft> {
+pub(crate) fn lower_draft(check: &Check, d: &Draft<'_>, n: usize) -> Result<ffi::gumbel_draft> {
     Ok(ffi::gumbel_draft {
         struct_size: size_of::<ffi::gumbel_draft>(),
         requests: to_i64("draft.requests", d.requests)?,
@@ -378,6 +378,7 @@ fn lower_draft(check: &Check, d: &Draft<'_>, n: usize) -> Result<ffi::gumbel_dra
         sampling: ptr::null(),
         lse: check.view("draft.lse", &d.lse, n)?,
         logprobs: check.view("draft.logprobs", &d.logprobs, n)?,
+        node_position: check.view("draft.node_position", &d.node_position, n)?,
     })
 }
 

@@ -10,3 +10,4 @@ from .library import find_file as find_file
 from .library import lib as lib
 from .ring_structs import *  # noqa: F403
 from .structs import *  # noqa: F403
+from .watermark_structs import *  # noqa: F403

@@ -37,6 +37,7 @@ from .structs import (
     TokenLists,
     Verified,
 )
+from .watermark_structs import Detection, Detector, Watermark, WatermarkDraws
 
 # Arguments of a call that transforms rows [B, V] of logits: device, stream, ...
 _TRANSFORM_ARGUMENTS = [
@@ -216,6 +217,35 @@ PROTOTYPES = {
         ],
     ),
     "gumbel_update_rules": (c_int, [c_void_p, c_void_p, POINTER(RuleUpdates), POINTER(Error)]),
+    "gumbel_watermark_rows": (
+        c_int,
+        [
+            c_void_p,
+            c_void_p,
+            POINTER(Watermark),
+            POINTER(Recent),
+            c_int64,
+            POINTER(WatermarkDraws),
+            POINTER(Error),
+        ],
+    ),
+    "gumbel_watermark_nodes": (
+        c_int,
+        [
+            c_void_p,
+            c_void_p,
+            POINTER(Watermark),
+            POINTER(Recent),
+            POINTER(Draft),
+            c_int64,
+            POINTER(WatermarkDraws),
+            POINTER(Error),
+        ],
+    ),
+    "gumbel_detect_watermark": (
+        c_int,
+        [POINTER(Detector), c_void_p, c_int64, c_void_p, POINTER(Detection), POINTER(Error)],
+    ),
     "gumbel_philox4x32": (
         c_int,
         [POINTER(c_uint32), POINTER(c_uint32), c_int, POINTER(c_uint32)],

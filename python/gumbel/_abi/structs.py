@@ -351,6 +351,7 @@ class Draft(Sized):
         ("sampling", POINTER(Sampling)),
         ("lse", c_void_p),
         ("logprobs", c_void_p),
+        ("node_position", c_void_p),
     ]
 
 

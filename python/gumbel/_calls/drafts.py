@@ -62,6 +62,7 @@ def verify(
     stop: Optional[Tokens] = None,
     rule: str = "coupled",
     proposal: Optional[Proposal] = None,
+    node_position: Optional[Any] = None,
     bias: Optional[Array] = None,
     scale: float = 1.0,
     softcap: float = 0.0,
@@ -93,6 +94,10 @@ def verify(
                  proposal() or proposal_logits() with n rows; node j + 1 of a request was drawn from
                  its row j. None: the drafts were not drawn at random, so q = 1.
 
+    node_position
+                 for "coupled": uint64 [n], the position of each row's draw, as of
+                 Watermark.update_nodes(). None: `position` + the depth of the node.
+
     With "coupled", draft with sample() at the target's seed and position: both models then use the
     same noise, and agree more often than independent draws. Other drafts are valid, too.
     **Pass the seed that the draft was drawn with**: with a fresh seed (seed=None) the tokens are
@@ -114,6 +119,7 @@ def verify(
     rows = len(hidden)
     draft = read_draft(request, rows, tokens, offsets, max_nodes, nodes, parents, limit, stop)
     _set_proposal(draft, request, rows, rule, proposal, common)
+    _set_node_position(draft, request, rows, rule, node_position)
     return verify_draft(_abi.lib.gumbel_verify, source, request, draft)
 
 
@@ -130,6 +136,7 @@ def verify_logits(
     stop: Optional[Tokens] = None,
     rule: str = "coupled",
     proposal: Optional[Proposal] = None,
+    node_position: Optional[Any] = None,
     scale: float = 1.0,
     softcap: float = 0.0,
     vocab_size: Optional[int] = None,
@@ -142,6 +149,7 @@ def verify_logits(
     rows = len(logits)
     draft = read_draft(request, rows, tokens, offsets, max_nodes, nodes, parents, limit, stop)
     _set_proposal(draft, request, rows, rule, proposal, common)
+    _set_node_position(draft, request, rows, rule, node_position)
     return verify_draft(_abi.lib.gumbel_verify_logits, source, request, draft)
 
 
@@ -164,8 +172,14 @@ def _max_nodes(offsets: Any, arrays: NumpyArrays) -> int:
     return max(1, int(np.diff(np.asarray(offsets)).max(initial=1)))
 
 
-def read_draft(
-    request: Request,
+def read_draft(request: Request, rows: int, *given: Any) -> Draft:
+    """The draft arguments of verify(), `tokens` to `stop`, as a C struct."""
+    return read_draft_arrays(request.arrays, request.batch, rows, *given)
+
+
+def read_draft_arrays(
+    arrays: NumpyArrays,
+    requests: int,
     rows: int,
     tokens: Any,
     offsets: Any,
@@ -175,8 +189,7 @@ def read_draft(
     limit: Any,
     stop: Any,
 ) -> Draft:
-    """The draft arguments of verify() as a C struct."""
-    arrays, requests = request.arrays, request.batch
+    """As read_draft(), of `requests` requests with `rows` nodes."""
     if offsets is None:
         shape = layout_of("tokens", tokens).shape
         if max_nodes is not None and max_nodes != shape[1]:
@@ -253,6 +266,22 @@ def _set_proposal(
     draft.struct.sampling = ctypes.pointer(drew.sampling)
     for name, array in drawn.items():
         setattr(draft.struct, name, address_of(array))
+
+
+def _set_node_position(
+    draft: Draft, request: Request, rows: int, rule: str, node_position: Optional[Any]
+) -> None:
+    """Set the positions of the nodes of a draft."""
+    if node_position is None:
+        return
+    if rule != "coupled":
+        raise ValueError(f'node_position: requires the rule "coupled", not "{rule}"')
+    name = "node_position"
+    found, stride = read_row_integers(name, node_position, rows, np.uint64, request.arrays)
+    if stride == _abi.SAME and rows != 1:
+        raise ValueError(f"{name}: expected the shape ({rows},), one for each row")
+    draft.held.append(found)
+    draft.struct.node_position = address_of(found)
 
 
 def verify_draft(

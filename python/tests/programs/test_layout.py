@@ -41,6 +41,10 @@ STRUCTS = {
     "gumbel_list_rules": _abi.ListRules,
     "gumbel_row_lists": _abi.RowLists,
     "gumbel_rule_updates": _abi.RuleUpdates,
+    "gumbel_watermark": _abi.Watermark,
+    "gumbel_watermark_draws": _abi.WatermarkDraws,
+    "gumbel_detector": _abi.Detector,
+    "gumbel_detection": _abi.Detection,
 }
 
 CONSTANTS = {
@@ -78,6 +82,9 @@ CONSTANTS = {
     "GUMBEL_NODES_MAX": _abi.NODES_MAX,
     "GUMBEL_RECENT_MAX": _abi.RECENT_MAX,
     "GUMBEL_LIST_MAX": _abi.LIST_MAX,
+    "GUMBEL_CONTEXT_MAX": _abi.CONTEXT_MAX,
+    "GUMBEL_CONTEXT_DEFAULT": _abi.CONTEXT_DEFAULT,
+    "GUMBEL_DETECT_MAX": _abi.DETECT_MAX,
     "GUMBEL_WORKSPACE_ALIGNMENT": _abi.WORKSPACE_ALIGNMENT,
 }
 
@@ -94,6 +101,7 @@ def test_structs_and_constants_are_those_of_the_header(tmp_path):
     source = tmp_path / "layout.c"
     source.write_text(
         "#include <gumbel/drafts.h>\n#include <gumbel/programs.h>\n#include <gumbel/recent.h>\n"
+        "#include <gumbel/watermark.h>\n"
         + "".join(f'_Static_assert({claim}, "{claim}");\n' for claim in claims)
     )
     command = ["cc", "-std=c17", "-fsyntax-only", "-DGUMBEL_UNSTABLE", f"-I{INCLUDE}", str(source)]

@@ -87,6 +87,19 @@ def texts_without_loops(logits: Floats) -> Ints:
     return lists.status
 
 
+def watermarked(logits: Floats, drafts: Ints) -> float:
+    rows = len(logits)
+    recent = gumbel.Recent(rows, 64)
+    watermark = gumbel.Watermark(rows, [b"k" * 16] * rows, context=[4] * rows, seed=3)
+    watermark.start(0, slots=[0])
+    watermark.update(recent, 5, drafts=drafts)
+    out = gumbel.sample_logits(logits, seed=watermark.seed, position=watermark.position)
+    nodes = watermark.update_nodes(recent, drafts, position=[5] * rows)
+    gumbel.verify_logits(logits, drafts, seed=watermark.seed, node_position=nodes)
+    found: gumbel.WatermarkDetection = gumbel.detect_watermark(out.tokens[:, 0], "0f" * 16)
+    return found.p_value
+
+
 def shards(hidden: Floats, weight: Floats) -> Ints:
     first, rest = weight[:64], weight[64:]
     summaries: NDArray[np.void] = gumbel.partial(hidden, first, vocab_size=len(weight), seed=2)

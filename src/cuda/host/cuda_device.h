@@ -35,6 +35,7 @@ typedef enum cuda_module {
     CUDA_MODULE_GATHER,
     CUDA_MODULE_HISTORY,
     CUDA_MODULE_MAKE_LISTS,
+    CUDA_MODULE_WATERMARK,
     CUDA_MODULE_NAIVE,
     CUDA_MODULE_NOISE,
     CUDA_MODULE_LOGITS,
@@ -95,7 +96,7 @@ typedef struct cuda_device {
     CUfunction gather;
     CUfunction history_start;
     CUfunction history_update;
-    CUfunction recent_start, recent_append, make_lists;
+    CUfunction recent_start, recent_append, make_lists, watermark;
     CUfunction naive;
     CUfunction truncated_two_pass;
     CUfunction edit_logits;

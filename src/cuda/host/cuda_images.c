@@ -38,6 +38,7 @@ IMAGE(fused_sm90);
 IMAGE(gather);
 IMAGE(history);
 IMAGE(make_lists);
+IMAGE(watermark);
 IMAGE(top64_select);
 IMAGE(logits);
 IMAGE(naive);

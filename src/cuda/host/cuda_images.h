@@ -23,6 +23,7 @@ extern const unsigned char cuda_image_fused_sm90[];
 extern const unsigned char cuda_image_gather[];
 extern const unsigned char cuda_image_history[];
 extern const unsigned char cuda_image_make_lists[];
+extern const unsigned char cuda_image_watermark[];
 extern const unsigned char cuda_image_top64_select[];
 extern const unsigned char cuda_image_logits[];
 extern const unsigned char cuda_image_naive[];

@@ -276,6 +276,7 @@ static const gumbel_backend backend = {
     .recent_start = cuda_start_recent,
     .recent_append = cuda_append_recent,
     .make_lists = cuda_make_lists,
+    .watermark = cuda_watermark_draws,
     .store_noise = cuda_store_noise,
     .advance = cuda_advance_step,
     .update_rules = cuda_update_rules,

@@ -407,6 +407,9 @@ static inline int64_t cuda_blocks_per_split(int64_t blocks, int64_t batch, int m
 /* Threads that accept drafts of a request by the coupled rule. */
 #define CUDA_DRAFT_THREADS 32
 
+/* A CTA a draw (watermark.cu). */
+#define CUDA_WATERMARK_THREADS 256
+
 /* Rules that compare probabilities: threads of a CTA that sums a split of a row, such CTAs on a
  * multiprocessor, tokens that one loads at a time, and its shared memory beside a request's nodes.
  */

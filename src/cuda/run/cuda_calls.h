@@ -23,6 +23,8 @@ gumbel_status cuda_append_recent(gumbel_device *device, void *stream,
                                  const gumbel_recent_call *call, gumbel_error *error);
 gumbel_status cuda_make_lists(gumbel_device *device, void *stream, const gumbel_lists_call *call,
                               gumbel_error *error);
+gumbel_status cuda_watermark_draws(gumbel_device *device, void *stream,
+                                   const gumbel_watermark_call *call, gumbel_error *error);
 gumbel_status cuda_store_noise(gumbel_device *device, const gumbel_problem *problem, float *noise,
                                int64_t noise_stride, gumbel_error *error);
 gumbel_status cuda_advance_step(gumbel_device *device, void *stream, const gumbel_step *step,

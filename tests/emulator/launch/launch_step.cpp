@@ -32,6 +32,7 @@ argmax_effort effort;
 #undef __shared__
 #define __shared__ static
 #include "cuda/logits/allow.cu"
+#include "cuda/step/watermark.cu"
 
 #include "ctas.h"
 
@@ -129,6 +130,12 @@ void emulate_make_lists(const cuda_lists_params &p, uint64_t *random, const char
     emulate<cuda_lists_params, gumbel_make_row_lists>(
         p, p.call.batch, CUDA_LISTS_THREADS, CUDA_LISTS_BYTES(p.places, p.call.lists.capacity),
         random, what);
+}
+
+void emulate_watermark(const gumbel_watermark_call &c, uint64_t *random, const char *what)
+{
+    emulate<gumbel_watermark_call, gumbel_watermark_draws_of_rows>(
+        c, c.rows, CUDA_WATERMARK_THREADS, 0, random, what);
 }
 
 void emulate_best(const cuda_best_params &p, uint64_t *random, const char *what)

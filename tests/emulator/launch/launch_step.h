@@ -7,6 +7,7 @@
 #define TESTS_EMULATOR_LAUNCH_STEP_H
 
 #include "drafts/rule_params.h"
+#include "drafts/watermark_rows.h"
 #include "cuda/common/cuda_params.h"
 #include "cuda/common/cuda_parts.h"
 #include "cuda/common/cuda_recent_params.h"
@@ -32,6 +33,7 @@ void emulate_update_history(const cuda_history_params &p, uint64_t *random, cons
 void emulate_start_recent(const cuda_recent_params &p, uint64_t *random, const char *what);
 void emulate_append_recent(const cuda_recent_params &p, uint64_t *random, const char *what);
 void emulate_make_lists(const cuda_lists_params &p, uint64_t *random, const char *what);
+void emulate_watermark(const gumbel_watermark_call &c, uint64_t *random, const char *what);
 void emulate_best(const cuda_best_params &p, uint64_t *random, const char *what);
 void emulate_parts(const cuda_parts_params &p, uint64_t *random, const char *what);
 void emulate_allow(const cuda_allow_params &p, uint64_t *random, const char *what);

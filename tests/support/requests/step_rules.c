@@ -213,6 +213,22 @@ static void make_outputs(step_rules *s, uint64_t *random)
     l->status = make_poisoned(s, rows * sizeof *l->status);
 }
 
+/* Watermarks of all context lengths, by a key a row. */
+static void make_watermark(step_rules *s, uint64_t *random)
+{
+    const size_t bytes = (size_t)s->batch * sizeof(uint64_t);
+    uint64_t *keys = make_zeroed(2 * bytes, 1);
+    for (int64_t i = 0; i < 2 * s->batch; i++)
+        keys[i] = random_bits(random);
+    s->watermark = (gumbel_watermark){.struct_size = sizeof s->watermark};
+    s->watermark.key = move(s, keys, 2 * bytes);
+    s->watermark.context = choose_integers(s, random, 0, GUMBEL_CONTEXT_MAX);
+    s->draws = (gumbel_watermark_draws){.struct_size = sizeof s->draws};
+    s->draws.seed = make_poisoned(s, bytes);
+    s->draws.position = make_poisoned(s, bytes);
+    s->draws.watermarked = make_poisoned(s, bytes / 2);
+}
+
 step_rules *step_rules_make(const request_plan *plan, const step_memory *memory)
 {
     uint64_t random = plan->seed ^ 0x57e9;
@@ -228,6 +244,7 @@ step_rules *step_rules_make(const request_plan *plan, const step_memory *memory)
     make_list_rules(s, (int32_t)plan->first_token, &random);
     make_outputs(s, &random);
     make_updates(s, (int32_t)plan->first_token, &random);
+    make_watermark(s, &random);
     return s;
 }
 
@@ -251,6 +268,9 @@ void step_rules_attach(step_rules *s, request *req, gumbel_programs *programs)
         (gumbel_token_lists){.offsets = l->offsets, .ids = l->late_ids, .values = l->late_values};
     t->list_status = l->status;
     req->sampling.transforms = t;
+    s->watermark.seed = req->sampling.seed;
+    s->watermark.position = req->sampling.position;
+    req->sampling.seed = (gumbel_row_u64){s->draws.seed, 1};
     s->recent.history = t->history;
     if (s->rules.min_position.data)
         s->rules.position = req->sampling.position;
@@ -291,8 +311,11 @@ gumbel_status step_rules_start(const step_rules *s, gumbel_device *device, void 
 gumbel_status step_rules_list(const step_rules *s, gumbel_device *device, void *stream,
                               gumbel_error *error)
 {
-    return gumbel_make_lists(device, stream, &s->rules, &s->recent, s->batch, NULL, &s->lists,
-                             error);
+    const gumbel_status status =
+        gumbel_make_lists(device, stream, &s->rules, &s->recent, s->batch, NULL, &s->lists, error);
+    return status == GUMBEL_OK ? gumbel_watermark_rows(device, stream, &s->watermark, &s->recent,
+                                                       s->batch, &s->draws, error)
+                               : status;
 }
 
 gumbel_status step_rules_follow(const step_rules *s, gumbel_device *device, void *stream,
@@ -329,6 +352,9 @@ void step_rules_arrays(const step_rules *s, step_array arrays[STEP_ARRAYS])
         {"adaptive_target", s->updates.adaptive_target, adaptive},
         {"adaptive_sum", s->updates.adaptive_sum, adaptive},
         {"adaptive_weight", s->updates.adaptive_weight, adaptive},
+        {"seeds", s->draws.seed, rows * sizeof *s->draws.seed},
+        {"positions", s->draws.position, rows * sizeof *s->draws.position},
+        {"watermarked", s->draws.watermarked, rows * sizeof *s->draws.watermarked},
     };
     memcpy(arrays, all, sizeof all);
 }

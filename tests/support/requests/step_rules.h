@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rules that follow the drawn tokens: token lists made from rings of recent tokens, and row
- * parameters that change from step to step. They are the state of a decode loop, in host memory or
- * on a GPU, with the same contents in both.
+ * Rules that follow the drawn tokens: token lists and watermarks made from rings of recent tokens,
+ * and row parameters that change from step to step. They are the state of a decode loop, in host
+ * memory or on a GPU, with the same contents in both.
  */
 #ifndef TESTS_STEP_RULES_H
 #define TESTS_STEP_RULES_H
 
 #include "requests.h"
 
-#include <gumbel/recent.h>
+#include <gumbel/watermark.h>
 
 /* Memory of a device. `copy` allocates, `release` frees. */
 typedef struct step_memory {
@@ -29,9 +29,11 @@ typedef struct step_rules {
     gumbel_list_rules rules;
     gumbel_row_lists lists;
     gumbel_rule_updates updates;
+    gumbel_watermark watermark;
+    gumbel_watermark_draws draws;
     /* In host memory: the values before the first step. */
     float *first_surprise, *first_top_p, *first_adaptive;
-    void *owned[40];
+    void *owned[48];
     int owned_count;
 } step_rules;
 
@@ -41,14 +43,15 @@ void step_rules_free(step_rules *s);
 
 /* Lets a request, whose memory is the device's, read lists and parameters. Its `programs`, NULL if
  * it has none, then have the updated surprise or target of ADAPTIVE_P, and its truncation has the
- * updated top_p. The rings count tokens in its history, if it has one. */
+ * updated top_p. The rings count tokens in its history, if it has one. The seeds are those of
+ * watermarks. */
 void step_rules_attach(step_rules *s, request *req, gumbel_programs *programs);
 
 /* Restores rings, history and parameters to their state before the first step. */
 gumbel_status step_rules_start(const step_rules *s, gumbel_device *device, void *stream,
                                gumbel_error *error);
 
-/* Makes the lists for the next draw. */
+/* Makes the lists and the seeds for the next draw. */
 gumbel_status step_rules_list(const step_rules *s, gumbel_device *device, void *stream,
                               gumbel_error *error);
 
@@ -65,7 +68,7 @@ typedef struct step_array {
     size_t bytes;
 } step_array;
 
-enum { STEP_ARRAYS = 12 };
+enum { STEP_ARRAYS = 15 };
 
 void step_rules_arrays(const step_rules *s, step_array arrays[STEP_ARRAYS]);
 
