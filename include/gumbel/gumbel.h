@@ -534,11 +534,11 @@ typedef struct gumbel_output {
                             * than kept_capacity. Requires `kept`, and on CUDA a device that
                             * supports programs (programs.h). since 0.3; unstable until 1.0 */
     float *kept_logprobs;  /* [B, kept_capacity] log-probabilities of kept_ids; requires kept_ids */
-    float *entropy; /* [B] entropy -sum_i p_i ln(p_i) in nats, of the distribution logprobs_of; as
-                     * lse, that of T = 1 and without truncation for a greedy row; 0 for a single
-                     * token, NaN where lse is. The same bits on every device, ISA, batch and thread
-                     * count for equal logits [docs/maths.md, 16]. Absolute error at most BOUND.
-                     * since 0.3; unstable until 1.0 */
+    float *entropy; /* [B] -sum_i p_i ln(p_i), in nats, of the distribution logprobs_of; of greedy
+                     * rows at T = 1, as lse. 0 for a single token, NaN without a token and where
+                     * raw logits have a NaN or +inf. Equal logits give equal bits on every device,
+                     * ISA, thread count and batch [docs/maths.md, 17]. The absolute error is at
+                     * most 2^-16 + 2^-21 times the entropy. since 0.3; unstable until 1.0 */
 } gumbel_output;
 
 /* ------------------------------------------------------------------------------- sampling ---- */
@@ -577,7 +577,8 @@ typedef struct gumbel_limits {
  *  CPU        48 * (threads + 1) * B * S + 17 KiB * threads; from hidden states
  *             4 * B * D + 832 * threads * B more.
  *  CUDA       80 * B * S, and up to some MiB more.
- *  requests   4.2 * B * V more; on the CPU also 3 * B * V for token lists, mostly untouched pages.
+ *  requests   4.2 * B * V more; on the CPU also 3 * B * V for token lists, and with hidden states
+ *             4 * B * V for entropies of raw logits, mostly untouched pages.
  *  screens    10 * B * D more, and 3 KiB a draw and thread; with `requests` also 8.4 * B * V.
  *  max_nodes  4 * B * (10 + max_nodes) more.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                        since 0.2 */

@@ -130,6 +130,7 @@ static void place_arrays(soak_call *call)
         {"top_ids", 0, listed, 0},
         {"top_logprobs", 0, listed, 1},
         {"top_logits", 0, outputs & SOAK_LOGITS ? listed : 0, 1},
+        {"entropy", 0, req->entropy ? rows : 0, 1},
         {"emitted tokens", 0, nodes, 0},
         {"emitted", 0, requests, 0},
         {"accepted", 0, requests, 0},
@@ -167,7 +168,8 @@ static gumbel_output output_at(const soak_call *call, int slot)
                            .top_logprobs = soak_place_of(call, slot, 8),
                            .top_logits = soak_place_of(call, slot, 9),
                            .num_top = call->plan.req.num_top,
-                           .logprobs_of = call->plan.req.logprobs_of};
+                           .logprobs_of = call->plan.req.logprobs_of,
+                           .entropy = soak_place_of(call, slot, 10)};
 }
 
 size_t soak_output_bytes(const soak_call *call) { return (size_t)call->slots * call->words * 4; }

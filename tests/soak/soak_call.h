@@ -19,7 +19,7 @@ typedef struct soak_place {
 } soak_place;
 
 /* Number of output arrays: the first SOAK_OF_ROWS have an entry a row, the others one a request. */
-enum { SOAK_OF_ROWS = 10, SOAK_PLACES = 19 };
+enum { SOAK_OF_ROWS = 11, SOAK_PLACES = 20 };
 
 typedef struct soak_call {
     soak_plan plan;

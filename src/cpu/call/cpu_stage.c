@@ -31,7 +31,8 @@ void cpu_carve_stage(cpu_stage *stage, gumbel_cursor *cursor, const gumbel_probl
     stage->raw = gumbel_carve_array(cursor, summaries, batch, sizeof(gumbel_summary));
     if (summaries == 0)
         stage->raw = NULL;
-    if (stage->raw && p->features & GUMBEL_FEATURE_ENTROPY && p->hidden_size > 0) {
+    const uint32_t keeps_raw = GUMBEL_FEATURE_RAW | GUMBEL_FEATURE_ENTROPY;
+    if (p->hidden_size > 0 && (p->features & keeps_raw) == keeps_raw) {
         stage->raw_logits = gumbel_carve_array(cursor, batch, vocab, sizeof(float));
         stage->raw_stride = p->vocab;
     }

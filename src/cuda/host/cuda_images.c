@@ -23,6 +23,8 @@ const char *cuda_architectures(void) { return CUDA_ARCHITECTURES; }
 IMAGE(advance);
 IMAGE(allow);
 IMAGE(best);
+IMAGE(entropy);
+IMAGE(entropy_cluster);
 IMAGE(top64_draw);
 IMAGE(group_tokens);
 IMAGE(drafts);
