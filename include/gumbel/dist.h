@@ -55,8 +55,9 @@
  *   first exchange's frame take one more exchange. gumbel_group_traffic() counts exchanges and
  *   bytes.
  *
- * Kept sets. kept_logprobs with raw log-probabilities are not supported: GUMBEL_ERROR_UNSUPPORTED
- * names output.kept_logprobs. Calls with kept_ids exchange whole rows.
+ * Kept sets, entropies. kept_logprobs and entropies of the raw distribution are not supported:
+ * GUMBEL_ERROR_UNSUPPORTED names output.kept_logprobs or output.entropy. Calls with kept_ids or
+ * entropy exchange whole rows.
  *
  * Exchanges on GPUs. All calls that are not in the table exchange whole rows: 4 V' bytes per rank
  * and row. gumbel_group_explain() names the method of a call, and why faster ones do not apply.

@@ -530,7 +530,7 @@ typedef struct gumbel_output {
     float *top_logprobs; /* [B, num_top] log-probabilities of top_ids; -inf after the last token,
                           * and with GUMBEL_PROCESSED for tokens that truncation removes */
     int32_t num_top;     /* 0..GUMBEL_TOP_MAX */
-    gumbel_distribution logprobs_of; /* of logprobs, lse, top_logprobs and kept_logprobs */
+    gumbel_distribution logprobs_of; /* of logprobs, lse, top_logprobs, kept_logprobs, entropy */
     float *top_logits;  /* [B, num_top] logits l of top_ids, before any transform; -inf after the
                          * last token */
     int32_t *best_ids;  /* [B, num_best] tokens of the best scores, the best first: num_best draws
@@ -543,6 +543,11 @@ typedef struct gumbel_output {
                             * than kept_capacity. Requires `kept`, and on CUDA a device that
                             * supports programs (programs.h). since 0.3; unstable until 1.0 */
     float *kept_logprobs;  /* [B, kept_capacity] log-probabilities of kept_ids; requires kept_ids */
+    float *entropy; /* [B] -sum_i p_i ln(p_i), in nats, of the distribution logprobs_of; of greedy
+                     * rows at T = 1, as lse. 0 for a single token, NaN without a token and where
+                     * raw logits have a NaN or +inf. Equal logits give equal bits on every device,
+                     * ISA, thread count and batch [docs/maths.md, 17]. The absolute error is at
+                     * most 2^-16 + 2^-21 times the entropy. since 0.3; unstable until 1.0 */
 } gumbel_output;
 
 /* ------------------------------------------------------------------------------- sampling ---- */
@@ -552,7 +557,8 @@ typedef struct gumbel_output {
  *  output        the output of gumbel_sample() or gumbel_sample_logits(). NULL gives the maximum
  *                for all calls with the other arguments: gumbel_sample(), gumbel_partial(),
  *                gumbel_process_logits(), gumbel_softmax() and their variants, except calls with
- *                ranks, kept, num_top, num_best or raw log-probabilities: pass their output.
+ *                ranks, kept, num_top, num_best, entropy or raw log-probabilities: pass their
+ *                output.
  *  returns       GUMBEL_OK, GUMBEL_ERROR_ARGUMENT, GUMBEL_ERROR_UNSUPPORTED.           since 0.2 */
 GUMBEL_CALL gumbel_workspace_size(const gumbel_device *device, const gumbel_head *head,
                                   const gumbel_logits *logits, const gumbel_sampling *sampling,
@@ -566,7 +572,7 @@ typedef struct gumbel_limits {
     int64_t hidden_size; /* largest D; 0: calls are from logits only */
     int32_t num_samples; /* largest S, 1..GUMBEL_SAMPLES_MAX; 0 means 1 */
     int32_t requests;    /* 1: some calls have transforms, truncation, ranks, kept, num_top,
-                          * num_best, raw log-probabilities or given noise, or are
+                          * num_best, entropy, raw log-probabilities or given noise, or are
                           * gumbel_process_logits() or gumbel_softmax() */
     int32_t screens;     /* 1: heads have a screen */
     int32_t max_nodes;   /* largest number of nodes of a request whose drafts are verified with
@@ -580,7 +586,8 @@ typedef struct gumbel_limits {
  *  CPU        48 * (threads + 1) * B * S + 17 KiB * threads; from hidden states
  *             4 * B * D + 832 * threads * B more.
  *  CUDA       80 * B * S, and up to some MiB more.
- *  requests   4.2 * B * V more; on the CPU also 3 * B * V for token lists, mostly untouched pages.
+ *  requests   4.2 * B * V more; on the CPU also 3 * B * V for token lists, and with hidden states
+ *             4 * B * V for entropies of raw logits, mostly untouched pages.
  *  screens    10 * B * D more, and 3 KiB a draw and thread; with `requests` also 8.4 * B * V.
  *  max_nodes  4 * B * (10 + max_nodes) more.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                        since 0.2 */
@@ -590,7 +597,8 @@ GUMBEL_CALL gumbel_workspace_most(const gumbel_device *device, const gumbel_limi
 /* gumbel_sample(): draw tokens from hidden states; the draw is fused with the product.
  *                  [eq. 1 to 4; FlashSampling, arXiv 2603.15854, Algorithm 2]
  *  head       A plain call never stores a [B, V] array. A call is plain if it has no transforms,
- *             truncation, ranks, kept, num_top, num_best, raw log-probabilities or given noise.
+ *             truncation, ranks, kept, num_top, num_best, entropy, raw log-probabilities or given
+ *             noise.
  *  sampling   NULL means the defaults
  *  output     written in full on success, unchanged on error
  *  workspace  gumbel_workspace_size() bytes for these arguments, or more, aligned to

@@ -166,7 +166,7 @@ static void check_outputs(const problem &of, gumbel::values::device &device)
     std::vector<std::int32_t> tokens(B), status(B, -1), ranks(B), kept(B), ids(B * 5),
         best_ids(B * 3), kept_ids(B * V);
     std::vector<float> logprobs(B), scores(B), lse(B), top(B * 5), raw(B * 5), best(B * 3),
-        kept_logprobs(B * V);
+        kept_logprobs(B * V), entropy(B);
     gumbel::output out;
     out.tokens = tokens;
     out.logprobs = logprobs;
@@ -185,6 +185,7 @@ static void check_outputs(const problem &of, gumbel::values::device &device)
     out.kept_ids = kept_ids;
     out.kept_logprobs = kept_logprobs;
     out.kept_capacity = V;
+    out.entropy = entropy;
     const gumbel::logits in = of.logits();
     gumbel::workspace space = space_of(*device.workspace_size(in, how(), &out));
     CHECK(device.sample_logits(in, how(), out, space));
@@ -196,6 +197,10 @@ static void check_outputs(const problem &of, gumbel::values::device &device)
         CHECK(kept_ids[b * V + V - 1] == V - 1);
         CHECK(kept_logprobs[b * V + tokens[b]] == logprobs[b]);
         CHECK(std::isfinite(lse[b]) && ranks[b] >= 1);
+        double expected = 0;
+        for (int i = 0; i < V; i++)
+            expected -= kept_logprobs[b * V + i] * std::exp(double(kept_logprobs[b * V + i]));
+        CHECK(std::fabs(entropy[b] - expected) < 1e-4);
     }
 }
 

@@ -18,7 +18,7 @@ CUDA graph, from torch's generator of the device.
 
 Operators return a list of tensors. sample(), sample_logits(), score() and score_logits() return
 tokens, status, and the requested ones of logprobs, lse, ranks, kept, top_ids, top_logprobs,
-best_ids, best_scores, in this order. verify() and verify_logits() return tokens, emitted, accepted,
+best_ids, best_scores, entropy, in this order. verify() and verify_logits() return tokens, emitted, accepted,
 path, last_row, position, finished, status, and logprobs if requested.
 
 `order` is a string; `orders` is a list of them, and `program` the index of each row's. verify() and
@@ -77,7 +77,7 @@ _MORE_RULES = """Tensor? xtc_keep_offsets=None, Tensor? xtc_keep_ids=None,
     Tensor? smoothing_factor=None, Tensor? smoothing_curve=None, Tensor? temperature_range=None,
     Tensor? temperature_exponent=None, Tensor? adaptive_target=None"""
 _OUTPUTS = """str? logprobs="processed", int top_logprobs=0, bool ranks=False, bool kept=False,
-    int num_best=0"""
+    int num_best=0, bool entropy=False"""
 _DRAFT = """Tensor tokens, *, Tensor? offsets=None, SymInt? max_nodes=None, Tensor? nodes=None,
     Tensor? parents=None, Tensor? limit=None, Tensor? stop_offsets=None, Tensor? stop_ids=None,
     str rule="coupled", Tensor? draft_hidden=None, Tensor? draft_weight=None,
@@ -144,7 +144,7 @@ def _read_common(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _list_outputs(out: SampleOutput) -> list[torch.Tensor]:
     names = "tokens status logprobs lse ranks kept top_ids top_logprobs best_ids best_scores"
-    found = (getattr(out, name) for name in names.split())
+    found = (getattr(out, name) for name in (*names.split(), "entropy"))
     return [tensor for tensor in found if tensor is not None]
 
 
@@ -160,6 +160,7 @@ def _fake_draw(
     ranks: bool = False,
     kept: bool = False,
     num_best: int = 0,
+    entropy: bool = False,
     **_: Any,
 ) -> list[torch.Tensor]:
     batch = rows.shape[0]
@@ -182,6 +183,8 @@ def _fake_draw(
         ]
     if num_best:
         found += [new_tensor(integers, batch, num_best), new_tensor(floats, batch, num_best)]
+    if entropy:
+        found.append(new_tensor(floats, batch))
     return found
 
 
@@ -221,7 +224,7 @@ def _run_score_logits(logits: Any, tokens: Any, **arguments: Any) -> list[torch.
 
 _SAMPLED = f"{_SCALED}, {_ROWS}, {_MORE_RULES}, SymInt num_samples=1, {_OUTPUTS}) -> Tensor[]"
 _SCORED = f"""{_SCALED}, {_ROWS}, {_MORE_RULES}, str? logprobs="processed", int top_logprobs=0,
-    bool kept=False) -> Tensor[]"""
+    bool kept=False, bool entropy=False) -> Tensor[]"""
 
 _define_operator(
     f"sample({_HEAD}, *, {_SCREEN}, Tensor? bias=None, {_SAMPLED}",

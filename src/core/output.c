@@ -65,6 +65,7 @@ gumbel_output gumbel_output_slice(const gumbel_output *output, int64_t first, in
     SKIP(best_scores, first * o.num_best);
     SKIP(kept_ids, first * o.kept_capacity);
     SKIP(kept_logprobs, first * o.kept_capacity);
+    SKIP(entropy, first);
 #undef SKIP
     return o;
 }
@@ -89,6 +90,7 @@ void gumbel_output_fill_unused(const gumbel_output *out, int64_t first, int64_t 
     FILL(top_logits, out->num_top, NAN);
     FILL(best_ids, out->num_best, -1);
     FILL(best_scores, out->num_best, NAN);
+    FILL(entropy, 1, NAN);
 #undef FILL
 }
 

@@ -21,7 +21,7 @@ typedef enum gumbel_feature {
     GUMBEL_FEATURE_RANKS = 1 << 5,
     GUMBEL_FEATURE_KEPT = 1 << 6,
     GUMBEL_FEATURE_TOP = 1 << 7,    /* num_top > 0, and their ids or log-probabilities */
-    GUMBEL_FEATURE_RAW = 1 << 8,    /* log-probabilities or log-normaliser of the raw logits */
+    GUMBEL_FEATURE_RAW = 1 << 8,    /* log-probabilities, log-normaliser or entropy of raw logits */
     GUMBEL_FEATURE_LOGITS = 1 << 9, /* top_logits */
     GUMBEL_FEATURE_GIVEN = 1 << 10, /* given tokens are scored, none is drawn */
     GUMBEL_FEATURE_ALLOWED = 1 << 11,
@@ -29,7 +29,8 @@ typedef enum gumbel_feature {
     GUMBEL_FEATURE_PROGRAM = 1 << 13, /* in place of GUMBEL_FEATURE_TRUNCATION */
     GUMBEL_FEATURE_LATE_BIAS = 1 << 14,
     GUMBEL_FEATURE_KEPT_IDS = 1 << 15,
-    GUMBEL_FEATURE_END = 1 << 16,
+    GUMBEL_FEATURE_ENTROPY = 1 << 16, /* with GUMBEL_FEATURE_RAW: of the raw logits */
+    GUMBEL_FEATURE_END = 1 << 17,
 } gumbel_feature;
 
 /* Features that change z alone, which a shard can apply; others require the whole vocabulary. */

@@ -95,10 +95,10 @@ static void digest_row(ranks_header *header, const gumbel_problem *p, int64_t b)
 /* Adds which outputs are requested. */
 static void digest_output(ranks_header *header, const gumbel_output *out)
 {
-    const void *const pointers[] = {out->logprobs,     out->scores,     out->lse,
-                                    out->ranks,        out->kept,       out->top_ids,
-                                    out->top_logprobs, out->top_logits, out->best_ids,
-                                    out->best_scores,  out->kept_ids,   out->kept_logprobs};
+    const void *const pointers[] = {
+        out->logprobs, out->scores,        out->lse,        out->ranks,    out->kept,
+        out->top_ids,  out->top_logprobs,  out->top_logits, out->best_ids, out->best_scores,
+        out->kept_ids, out->kept_logprobs, out->entropy};
     uint64_t requested = 0;
     for (size_t i = 0; i < sizeof pointers / sizeof *pointers; i++)
         requested |= (uint64_t)(pointers[i] != NULL) << i;

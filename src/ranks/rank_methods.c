@@ -59,7 +59,7 @@ static const ranks_method cpu_methods[] = {
     {{"candidates", "leading tokens of each shard, truncated and drawn from on every rank",
       "1 or 2 exchanges, 16 bytes a row and 8 a token; fallback rows whole",
       ALL & ~(GUMBEL_FEATURE_GIVEN | GUMBEL_FEATURE_PROGRAM | GUMBEL_FEATURE_KEPT_IDS |
-              GUMBEL_CAPABILITY_NOISE),
+              GUMBEL_FEATURE_ENTROPY | GUMBEL_CAPABILITY_NOISE),
       0},
      refuse_candidates,
      ranks_draw_candidates},
@@ -134,6 +134,9 @@ static gumbel_status sample_group(gumbel_device *device, const gumbel_problem *p
     if (output->kept_logprobs && output->logprobs_of == GUMBEL_RAW)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "output.kept_logprobs",
                            "a group lists processed log-probabilities only");
+    if (output->entropy && output->logprobs_of == GUMBEL_RAW)
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "output.entropy",
+                           "a group computes the entropy of the processed distribution only");
     const ranks_method *method =
         plan ? (const ranks_method *)plan->rows : ranks_choose_method(draw.group, problem);
     return method->draw(&draw, &cursor, error);

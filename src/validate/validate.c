@@ -262,7 +262,8 @@ static gumbel_status check_output_alignment(const gumbel_output *o, gumbel_error
                   {o->best_ids, "output.best_ids"},
                   {o->best_scores, "output.best_scores"},
                   {o->kept_ids, "output.kept_ids"},
-                  {o->kept_logprobs, "output.kept_logprobs"}};
+                  {o->kept_logprobs, "output.kept_logprobs"},
+                  {o->entropy, "output.entropy"}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         GUMBEL_FORWARD(
             gumbel_check_aligned(places[i].data, sizeof(int32_t), places[i].field, error));

@@ -45,6 +45,8 @@ const char *gumbel_feature_field(gumbel_feature bit)
         return "sampling.transforms.late_bias";
     case GUMBEL_FEATURE_KEPT_IDS:
         return "output.kept_ids";
+    case GUMBEL_FEATURE_ENTROPY:
+        return "output.entropy";
     case GUMBEL_FEATURE_END:
         break;
     }
@@ -55,13 +57,15 @@ uint32_t gumbel_output_features(const gumbel_output *out)
 {
     int top = out->num_top > 0 && (out->top_ids || out->top_logprobs);
     int top_logprobs = out->num_top > 0 && out->top_logprobs;
-    int raw = out->logprobs_of == GUMBEL_RAW && (gumbel_output_has_lse(out) || top_logprobs);
+    int raw = out->logprobs_of == GUMBEL_RAW &&
+              (gumbel_output_has_lse(out) || top_logprobs || out->entropy);
     return (uint32_t)((out->ranks ? GUMBEL_FEATURE_RANKS : 0) |
                       (out->kept ? GUMBEL_FEATURE_KEPT : 0) | (top ? GUMBEL_FEATURE_TOP : 0) |
                       (raw ? GUMBEL_FEATURE_RAW : 0) |
                       (out->num_top > 0 && out->top_logits ? GUMBEL_FEATURE_LOGITS : 0) |
                       (gumbel_output_has_best(out) ? GUMBEL_FEATURE_BEST : 0) |
-                      (out->kept_ids ? GUMBEL_FEATURE_KEPT_IDS : 0));
+                      (out->kept_ids ? GUMBEL_FEATURE_KEPT_IDS : 0) |
+                      (out->entropy ? GUMBEL_FEATURE_ENTROPY : 0));
 }
 
 /* Reads a row parameter with one value a row; `field` is its name in "sampling". */

@@ -33,6 +33,8 @@ static gumbel_problem random_problem(uint64_t *random)
         p.features |= GUMBEL_FEATURE_RANKS;
     if (random_below(random, 8) == 0)
         p.features |= GUMBEL_FEATURE_GIVEN;
+    if (random_below(random, 6) == 0)
+        p.features |= GUMBEL_FEATURE_ENTROPY | (random_below(random, 2) ? GUMBEL_FEATURE_RAW : 0);
     if (random_below(random, 2))
         p.history.prompt = (uint32_t *)plan_data;
     p.truncation.top_p.data = random_below(random, 2) ? (float *)plan_data : NULL;

@@ -31,18 +31,18 @@ typedef struct field {
     }
 
 static const field fields[] = {
-    FIELD(tokens),       FIELD(logprobs),   FIELD(scores),   FIELD(lse),
-    FIELD(status),       FIELD(ranks),      FIELD(kept),     FIELD(top_ids),
-    FIELD(top_logprobs), FIELD(top_logits), FIELD(best_ids), FIELD(best_scores),
+    FIELD(tokens),  FIELD(logprobs), FIELD(scores),      FIELD(lse),          FIELD(status),
+    FIELD(ranks),   FIELD(kept),     FIELD(top_ids),     FIELD(top_logprobs), FIELD(top_logits),
+    FIELD(entropy), FIELD(best_ids), FIELD(best_scores),
 };
-enum { FIELDS = sizeof fields / sizeof *fields, TOP_IDS = 7, TOP_LOGITS = 9, BEST_IDS = 10 };
+enum { FIELDS = sizeof fields / sizeof *fields, TOP_IDS = 7, TOP_LOGITS = 9, BEST_IDS = 11 };
 
 /* The number of elements of a row in an output. */
 static size_t width_of(const request *req, int i)
 {
     const size_t samples = (size_t)req->plan.samples, top = (size_t)req->plan.num_top;
-    const size_t widths[FIELDS] = {samples, samples, samples, 1,   1,        samples,
-                                   1,       top,     top,     top, NUM_BEST, NUM_BEST};
+    const size_t widths[FIELDS] = {samples, samples, samples, 1, 1,        samples, 1,
+                                   top,     top,     top,     1, NUM_BEST, NUM_BEST};
     return widths[i];
 }
 

@@ -95,6 +95,8 @@ shard_outcome shards_outcome(const request *req, int wide)
     if (!wide)
         return generated;
     outcome_widen(generated.drawn, req->plan.num_top, req->plan.logprobs_of);
+    if (req->plan.entropy && req->plan.logprobs_of == GUMBEL_PROCESSED) /* others: not supported */
+        outcome_add_entropy(generated.drawn);
     if (req->plan.num_top > 0)
         out->top_logits = generated.top_logits =
             make_zeroed(batch * (size_t)req->plan.num_top, sizeof *generated.top_logits);

@@ -114,6 +114,7 @@ static void requests_match_one_device(void **state)
     (void)state;
     for (int i = 0; i < scale_count(240); i++) {
         request_plan plan = request_plan_at_random(i * 5 + 3, i % 3 == 0);
+        plan.entropy = i % 4 == 1;
         request *req = request_make(&plan, on.all[0]);
         compare_draws(&on, req, 1 + (int32_t)random_below(&random, 8), i % 2, 1,
                       i % 4 == 0 ? 256 : 0, &random);
@@ -304,7 +305,7 @@ int main(void)
                                        cmocka_unit_test(usual_truncation_takes_one_exchange),
                                        cmocka_unit_test(tokens_equal_only_after_the_temperature),
                                        cmocka_unit_test(every_row_kind_order_and_tie),
-        cmocka_unit_test(programs_match_one_device),
+                                       cmocka_unit_test(programs_match_one_device),
                                        cmocka_unit_test(given_tokens_match_one_device)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -142,6 +142,13 @@ static void add_raw_kept_logprobs(gumbel_logits *l, gumbel_sampling *s, gumbel_o
     o->logprobs_of = GUMBEL_RAW;
 }
 
+static void add_raw_entropy(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+{
+    (void)l, (void)s;
+    o->entropy = req[DEVIATING];
+    o->logprobs_of = GUMBEL_RAW;
+}
+
 static void set_negative_temperature(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)l, (void)o;
@@ -177,6 +184,7 @@ static const fault faults[] = {
     {"output", add_logprobs},
     {"output", add_lse},
     {"output.kept_logprobs", add_raw_kept_logprobs},
+    {"output.entropy", add_raw_entropy},
     {"sampling.temperature[0]", set_negative_temperature},
     {"logits.first_token", shift_first_token},
     {"output.tokens", drop_tokens},

@@ -93,6 +93,7 @@ static void mixed_requests_from_logits(void **state)
     uint64_t random = 11;
     for (int i = 0; i < scale_count(400); i++) {
         request_plan plan = request_plan_at_random(i, 0);
+        plan.entropy = i % 2;
         check_plan(*state, &plan, &random, &seen);
     }
     assert_few_near_cutoffs("from logits", &seen);
@@ -104,6 +105,7 @@ static void mixed_requests_from_hidden_states(void **state)
     uint64_t random = 12;
     for (int i = 0; i < scale_count(120); i++) {
         request_plan plan = request_plan_at_random(i, 1);
+        plan.entropy = i % 2;
         check_plan(*state, &plan, &random, &seen);
     }
     assert_few_near_cutoffs("from hidden states", &seen);
@@ -121,6 +123,7 @@ static void every_row_kind_order_and_tie(void **state)
                                      .vocab = 70 + kind * 97,
                                      .samples = 2,
                                      .num_top = 7,
+                                     .entropy = 1,
                                      .order = (gumbel_order)order,
                                      .ties = (gumbel_ties)ties,
                                      .truncation = 1,

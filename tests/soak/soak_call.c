@@ -132,6 +132,7 @@ static void place_arrays(soak_call *call)
         {"top_logits", 0, outputs & SOAK_LOGITS ? listed : 0, 1},
         {"kept_ids", 0, kept, 0},
         {"kept_logprobs", 0, kept, 1},
+        {"entropy", 0, req->entropy ? rows : 0, 1},
         {"emitted tokens", 0, nodes, 0},
         {"emitted", 0, requests, 0},
         {"accepted", 0, requests, 0},
@@ -172,7 +173,8 @@ static gumbel_output output_at(const soak_call *call, int slot)
                            .kept_logprobs = soak_place_of(call, slot, 11),
                            .kept_capacity = call->plan.req.kept_capacity,
                            .num_top = call->plan.req.num_top,
-                           .logprobs_of = call->plan.req.logprobs_of};
+                           .logprobs_of = call->plan.req.logprobs_of,
+                           .entropy = soak_place_of(call, slot, 12)};
 }
 
 size_t soak_output_bytes(const soak_call *call) { return (size_t)call->slots * call->words * 4; }

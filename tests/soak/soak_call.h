@@ -19,7 +19,7 @@ typedef struct soak_place {
 } soak_place;
 
 /* Number of output arrays: the first SOAK_OF_ROWS have an entry a row, the others one a request. */
-enum { SOAK_OF_ROWS = 12, SOAK_PLACES = 21 };
+enum { SOAK_OF_ROWS = 13, SOAK_PLACES = 22 };
 
 typedef struct soak_call {
     soak_plan plan;

@@ -85,10 +85,10 @@ static outcome *make_outcome(const soak_call *call)
 /* Copies the outputs of the first step into an outcome. */
 static void copy_step_to_host(const soak_call *call, outcome *into)
 {
-    void *all[SOAK_PLACES] = {into->tokens, into->scores,   into->status,
-                              into->lse,    into->logprobs, into->ranks,
-                              into->kept,   into->top_ids,  into->top_logprobs,
-                              NULL,         into->kept_ids, into->kept_logprobs};
+    void *all[SOAK_PLACES] = {into->tokens,       into->scores, into->status,   into->lse,
+                              into->logprobs,     into->ranks,  into->kept,     into->top_ids,
+                              into->top_logprobs, NULL,         into->kept_ids, into->kept_logprobs,
+                              into->entropy};
     for (int i = 0; i < SOAK_PLACES; i++)
         if (all[i])
             gpu_fetch(all[i], call->outputs + call->places[i].at, call->places[i].count * 4);

@@ -238,6 +238,7 @@ static double estimate_step_ns(const soak_plan *plan)
     ns += plan->prepare_noise ? rows * tokens * 0.01 * req->samples : 0;
     ns += req->programs ? rows * tokens * 0.15 : 0;
     ns += plan->rules ? 1e5 : 0;
+    ns += req->entropy ? rows * tokens * 0.01 : 0;
     return ns + (req->transforms || req->logprobs_of ? 3 * tokens : 0);
 }
 
@@ -293,7 +294,7 @@ static void remove_unsupported(soak_plan *plan, uint64_t *random)
     req->cuts = req->truncation && req->usual ? req->cuts : 0;
     if (!req->num_top)
         plan->outputs &= ~SOAK_LOGITS;
-    if (!req->num_top && !(plan->outputs & SOAK_MASS))
+    if (!req->num_top && !req->entropy && !(plan->outputs & SOAK_MASS))
         req->logprobs_of = GUMBEL_PROCESSED;
     if (req->hidden_size == 0)
         plan->hidden_gap = 0;
@@ -323,6 +324,7 @@ void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, int clusters,
         choose_kept_lists(plan, random);
     else
         plan->req.programs = plan->req.single_rule = 0;
+    plan->req.entropy = one_in(8, random);
     plan->rules = !plan->screened && one_in(plan->req.programs ? 2 : 10, random);
     plan->few_allowed = plan->req.transforms && one_in(3, random);
     limit_cost(plan);
@@ -345,7 +347,7 @@ void soak_plan_describe(const soak_plan *plan, char *text, size_t bytes)
     const request_plan *req = &plan->req;
     snprintf(
         text, bytes,
-        "%s W %s h %s bias %s gaps %d %d outputs %#x cuts %d nodes %d%s%s%s%s%s%s%s%s%s%s%s%s, "
+        "%s W %s h %s bias %s gaps %d %d outputs %#x cuts %d nodes %d%s%s%s%s%s%s%s%s%s%s%s%s%s, "
         "%d %s: %s",
         req->hidden_size ? "fused" : "logits", dtype_name(plan->weight), dtype_name(plan->hidden),
         dtype_name(plan->bias), (int)plan->gap, (int)plan->hidden_gap, (unsigned)plan->outputs,
@@ -353,7 +355,7 @@ void soak_plan_describe(const soak_plan *plan, char *text, size_t bytes)
         req->usual ? " usual" : "", plan->exact ? " exact" : "", plan->ragged ? " ragged" : "",
         plan->faulty ? " faulty" : "", plan->screened ? " screened" : "",
         plan->nibbles ? " nibbles" : "", plan->few_allowed ? " few allowed" : "",
-        plan->prepare_noise ? " prepared noise" : "", plan->advances ? " advances" : "",
-        plan->counts ? " counts" : "", plan->steps, plan->in_graph ? "replays" : "calls",
-        request_describe(req));
+        req->entropy ? " entropy" : "", plan->prepare_noise ? " prepared noise" : "",
+        plan->advances ? " advances" : "", plan->counts ? " counts" : "", plan->steps,
+        plan->in_graph ? "replays" : "calls", request_describe(req));
 }

@@ -80,8 +80,16 @@ void outcome_list_kept(outcome *generated, int32_t capacity)
     outcome_poison(generated);
 }
 
+void outcome_add_entropy(outcome *generated)
+{
+    generated->entropy = make_zeroed((size_t)generated->batch, sizeof *generated->entropy);
+    generated->output.entropy = generated->entropy;
+    outcome_poison(generated);
+}
+
 void outcome_free(outcome *generated)
 {
+    free(generated->entropy);
     free(generated->kept_ids);
     free(generated->kept_logprobs);
     free(generated->ranks);
@@ -96,9 +104,10 @@ void outcome_free(outcome *generated)
     free(generated);
 }
 
-/* Lengths of the outputs of outcome_widen() and outcome_list_kept(); 0 until these are called. */
+/* Lengths of the outputs of outcome_widen(), outcome_list_kept() and outcome_add_entropy(); 0 until
+ * these are called. */
 typedef struct further {
-    size_t ranks, kept, tops, places;
+    size_t ranks, kept, tops, places, entropies;
 } further;
 
 static further count_further(const outcome *generated)
@@ -106,7 +115,8 @@ static further count_further(const outcome *generated)
     size_t rows = generated->kept ? (size_t)generated->batch : 0;
     return (further){rows * (size_t)generated->samples, rows,
                      rows * (size_t)generated->output.num_top,
-                     rows * (size_t)generated->output.kept_capacity};
+                     rows * (size_t)generated->output.kept_capacity,
+                     generated->entropy ? (size_t)generated->batch : 0};
 }
 
 static void poison_memory(void *memory, size_t count)
@@ -125,6 +135,7 @@ void outcome_poison(outcome *generated)
     poison_memory(generated->top_logprobs, more.tops);
     poison_memory(generated->kept_ids, more.places);
     poison_memory(generated->kept_logprobs, more.places);
+    poison_memory(generated->entropy, more.entropies);
     poison_memory(generated->tokens, draws);
     poison_memory(generated->logprobs, draws);
     poison_memory(generated->scores, draws);
@@ -150,7 +161,8 @@ int outcome_untouched(const outcome *generated)
            is_poison(generated->kept, more.kept) && is_poison(generated->top_ids, more.tops) &&
            is_poison(generated->top_logprobs, more.tops) &&
            is_poison(generated->kept_ids, more.places) &&
-           is_poison(generated->kept_logprobs, more.places);
+           is_poison(generated->kept_logprobs, more.places) &&
+           is_poison(generated->entropy, more.entropies);
 }
 
 static int same_ints(const int32_t *a, const int32_t *b, size_t count, const char *name,
@@ -189,7 +201,9 @@ static int same_further(const outcome *whole, size_t row, const outcome *other, 
                        what) &&
            same_ints(whole->kept_ids + place, other->kept_ids, count.places, "kept_ids", what) &&
            same_floats(whole->kept_logprobs + place, other->kept_logprobs, count.places,
-                       "kept_logprobs", what);
+                       "kept_logprobs", what) &&
+           (count.entropies == 0 ||
+            same_floats(whole->entropy + row, other->entropy, count.entropies, "entropy", what));
 }
 
 int outcome_same(const outcome *whole, int64_t first, const outcome *other, outcome_parts parts,
@@ -249,7 +263,7 @@ static int32_t samples_of(const gumbel_sampling *sampling)
 /* Whether a call is more than a plain one, in the sense of gumbel_limits.requests. */
 static int is_request(const gumbel_sampling *s, const gumbel_output *o)
 {
-    return !o || o->ranks || o->kept || o->num_top > 0 || o->num_best > 0 ||
+    return !o || o->ranks || o->kept || o->num_top > 0 || o->num_best > 0 || o->entropy ||
            o->logprobs_of == GUMBEL_RAW ||
            (s && (s->transforms || s->truncation || s->noise || s->given.data));
 }

@@ -26,6 +26,7 @@ typedef struct outcome {
     float *top_logprobs;
     int32_t *kept_ids; /* these two: NULL until outcome_list_kept() */
     float *kept_logprobs;
+    float *entropy;       /* NULL until outcome_add_entropy() */
     gumbel_output output; /* points at all of them */
     gumbel_error error;   /* of the last call that failed */
 } outcome;
@@ -38,6 +39,9 @@ void outcome_widen(outcome *generated, int32_t num_top, gumbel_distribution logp
 
 /* Add the tokens that truncation keeps, up to `capacity` a row; after outcome_widen(). */
 void outcome_list_kept(outcome *generated, int32_t capacity);
+
+/* Add the entropy of each row; after outcome_widen(). */
+void outcome_add_entropy(outcome *generated);
 
 void outcome_free(outcome *generated);
 
@@ -52,7 +56,7 @@ typedef enum outcome_parts {
     OUTCOME_TOKENS = 1,
     OUTCOME_SCORES = 2,
     OUTCOME_MASS = 4,    /* lse and logprobs */
-    OUTCOME_FURTHER = 8, /* the outputs of outcome_widen() and outcome_list_kept() */
+    OUTCOME_FURTHER = 8, /* the outputs that outcome_widen() and the functions after it add */
     OUTCOME_ALL = 15,
 } outcome_parts;
 

@@ -211,6 +211,7 @@ class lowering
         into.kept_capacity = o.kept_capacity;
         into.kept_ids = data("output.kept_ids", o.kept_ids, places);
         into.kept_logprobs = data("output.kept_logprobs", o.kept_logprobs, places);
+        into.entropy = data("output.entropy", o.entropy, sizes.batch);
         return into;
     }
 

@@ -248,6 +248,7 @@ struct output {
     std::int32_t kept_capacity = 0;
     span<std::int32_t> kept_ids; /* [B, kept_capacity]; requires `kept` */
     span<float> kept_logprobs;   /* [B, kept_capacity] */
+    span<float> entropy;         /* [B] in nats, of logprobs_of */
 };
 
 using summary = gumbel_summary;

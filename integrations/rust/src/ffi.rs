@@ -228,7 +228,7 @@ c_structs! {
         domain: u32,
         reserved2: i32,
     }
-    gumbel_output, 136 {
+    gumbel_output, 144 {
         struct_size: usize,
         tokens: *mut i32,
         logprobs: *mut f32,
@@ -248,6 +248,7 @@ c_structs! {
         kept_capacity: i32,
         kept_ids: *mut i32,
         kept_logprobs: *mut f32,
+        entropy: *mut f32,
     }
     gumbel_rule_updates, 272 {
         struct_size: usize,

@@ -335,6 +335,7 @@ impl Check {
             kept_capacity: to_i32("output.kept_capacity", out.kept_capacity)?,
             kept_ids: self.view_mut("output.kept_ids", &out.kept_ids, places)?,
             kept_logprobs: self.view_mut("output.kept_logprobs", &out.kept_logprobs, places)?,
+            entropy: self.view_mut("output.entropy", &out.entropy, rows)?,
         })
     }
 

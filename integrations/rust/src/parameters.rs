@@ -393,7 +393,7 @@ pub struct Output<'a> {
     pub top_logits: ViewMut<'a, f32>,
     /// Number of likeliest tokens to return, 0 to 128.
     pub num_top: usize,
-    /// The distribution of log-probabilities and log-normalisers.
+    /// The distribution of log-probabilities, log-normalisers and entropies.
     pub logprobs_of: Distribution,
     /// `[B, num_best]`: tokens of the best scores, best first.
     pub best_ids: ViewMut<'a, i32>,
@@ -408,6 +408,8 @@ pub struct Output<'a> {
     pub kept_ids: ViewMut<'a, i32>,
     /// `[B, kept_capacity]`: log-probabilities of `kept_ids`.
     pub kept_logprobs: ViewMut<'a, f32>,
+    /// `[B]`: entropy in nats, of the distribution `logprobs_of`. Unstable until 1.0.
+    pub entropy: ViewMut<'a, f32>,
 }
 
 impl Default for Output<'_> {
@@ -431,6 +433,7 @@ impl Default for Output<'_> {
             kept_capacity: 0,
             kept_ids: ViewMut::default(),
             kept_logprobs: ViewMut::default(),
+            entropy: ViewMut::default(),
         }
     }
 }

@@ -158,6 +158,7 @@ fn every_output_arrives() {
     let (mut ids, mut top, mut raw) = ([0; B * 5], [0.0; B * 5], [0.0; B * 5]);
     let (mut best_ids, mut best) = ([0; B * 3], [0.0; B * 3]);
     let (mut kept_ids, mut kept_logprobs) = ([0; B * V], [0.0; B * V]);
+    let mut entropy = [0.0; B];
     let mut out = Output {
         tokens: (&mut tokens).into(),
         logprobs: (&mut logprobs).into(),
@@ -177,6 +178,7 @@ fn every_output_arrives() {
         kept_capacity: V,
         kept_ids: (&mut kept_ids).into(),
         kept_logprobs: (&mut kept_logprobs).into(),
+        entropy: (&mut entropy).into(),
     };
     let logits = problem.logits();
     let mut space = space(device.workspace_size(&logits, &how(), Some(&out)).unwrap());
@@ -193,6 +195,11 @@ fn every_output_arrives() {
         assert!(top[b * 5] >= top[b * 5 + 1] && top[b * 5] >= logprobs[b]);
         assert_eq!((best_ids[b * 3], best[b * 3]), (tokens[b], scores[b]));
         assert!(lse[b].is_finite() && ranks[b] >= 1);
+        let expected: f64 = kept_logprobs[b * V..][..V]
+            .iter()
+            .map(|&logprob| -f64::from(logprob) * f64::from(logprob).exp())
+            .sum();
+        assert!((f64::from(entropy[b]) - expected).abs() < 1e-4);
     }
 }
 

@@ -319,6 +319,7 @@ class Output(Sized):
         ("kept_capacity", c_int32),
         ("kept_ids", c_void_p),
         ("kept_logprobs", c_void_p),
+        ("entropy", c_void_p),
     ]
 
 

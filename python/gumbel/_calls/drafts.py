@@ -321,13 +321,13 @@ def verify_draft(
 def _request_row_outputs(
     request: Request, source: LogitsSource, verified: _abi.Verified
 ) -> dict[str, Any]:
-    """Request log-probabilities of the raw logits, and kept sets, if the call returns these.
+    """Request log-probabilities of raw logits, kept sets and entropies, if the call returns these.
 
     The C struct has these options only among its row outputs, which require an array of tokens.
     Returns the arrays of the n rows, {name: array}, with these tokens. The caller must keep them
     alive until the call of the library returns.
     """
-    if request.logprobs != "raw" and not request.kept_ids:
+    if request.logprobs != "raw" and not request.kept_ids and not request.entropy:
         return {}
     head, logits = source
     rows = head.hidden.rows if head else logits.logits.rows if logits else 0
@@ -337,6 +337,8 @@ def _request_row_outputs(
         found.update(kept=make((rows,), np.int32), kept_ids=make(listed, np.int32))
         if request.logprobs:
             found["kept_logprobs"] = make(listed, np.float32)
+    if request.entropy:
+        found["entropy"] = make((rows,), np.float32)
     places = {name: address_of(array) for name, array in found.items()}
     output = _abi.Output(
         logprobs_of=DISTRIBUTIONS[request.logprobs], kept_capacity=request.kept_ids, **places

@@ -189,6 +189,8 @@ def make_output(request: Request) -> tuple[SampleOutput, _abi.Output]:
         add_array("kept_ids", listed, np.int32)
         if request.logprobs:
             add_array("kept_logprobs", listed, np.float32)
+    if request.entropy:
+        add_array("entropy", (batch,), np.float32)
     if request.top_logprobs:
         output.num_top = request.top_logprobs
         add_array("top_ids", tops, np.int32)

@@ -144,6 +144,8 @@ class SampleOutput(ArrayRepr):
     best_ids: Optional[NDArray[np.int32]] = None  #: [B, num_best] the tokens with the best scores
     #: of the draw, best first: draws without replacement; -1 after the last that can be drawn
     best_scores: Optional[NDArray[np.float32]] = None  #: [B, num_best] scores; -inf after the last
+    entropy: Optional[NDArray[np.float32]] = None  #: [B] entropy in nats of the distribution of the
+    #: log-probabilities
     seed: Optional[Any] = None  #: the seed of the draw, passed or fresh, as `seed=` takes it; None
     #: if nothing was drawn
 
@@ -180,6 +182,7 @@ class VerifyOutput(ArrayRepr):
     #: SampleOutput.kept
     kept_ids: Optional[NDArray[np.int32]] = None  #: [n, N] as SampleOutput.kept_ids
     kept_logprobs: Optional[NDArray[np.float32]] = None  #: [n, N] log-probabilities of kept_ids
+    entropy: Optional[NDArray[np.float32]] = None  #: [n] as SampleOutput.entropy, of each row
     seed: Optional[Any] = None  #: as SampleOutput.seed
 
     def kept_sets(self) -> KeptSets:

@@ -35,6 +35,7 @@ TARGET_PARAMETERS = (
     "kept",
     "kept_ids",
     "num_best",
+    "entropy",
     "isa",
     "threads",
 )

@@ -30,7 +30,7 @@ RANKED = 48  # likeliest tokens before the rules
 PROCESSING = "logits processing"
 _EXCLUDED = (
     *("given", "num_samples", "slots", "num_slots", "live_rows", "logprobs", "top_logprobs"),
-    *("ranks", "kept", "kept_ids", "num_best", "lists", "list_status"),
+    *("ranks", "kept", "kept_ids", "num_best", "entropy", "lists", "list_status"),
 )
 
 

@@ -67,6 +67,7 @@ def read_common(
     kept: bool = False,
     kept_ids: int = 0,
     num_best: int = 0,
+    entropy: bool = False,
     **programs: Any,
 ) -> Request:
     """The request of a call on `batch` rows of `vocab` tokens; parameters that are off stay unset.
@@ -106,6 +107,7 @@ def read_common(
     request.ranks, request.kept = read_flag("ranks", ranks), read_flag("kept", kept)
     request.kept_ids = read_integer("kept_ids", kept_ids, 0, INT32_MAX)
     request.num_best = read_integer("num_best", num_best, 0, 16)
+    request.entropy = read_flag("entropy", entropy)
     return request
 
 

@@ -134,6 +134,8 @@ class Common(TypedDict, total=False):
                  this number and ties="exact". On CUDA, capability 9.0. Default 0: off. Unstable.
     num_best     number of best scores of the draw to return, 0 to 16, with num_samples 1: draws
                  without replacement. Default 0.
+    entropy      True: return `entropy`, of the distribution that `logprobs` names; "processed" with
+                 logprobs=None. Unstable.
     isa          None, "reference", "avx2", "avx512" or "neon"; all give the same bits.
     threads      None: the CPUs that this process may use. All counts give the same bits.
     """
@@ -190,5 +192,6 @@ class Common(TypedDict, total=False):
     kept: bool
     kept_ids: int
     num_best: int
+    entropy: bool
     isa: Optional[str]
     threads: Optional[int]

@@ -35,6 +35,7 @@ class Request:
     kept: bool = False
     kept_ids: int = 0
     num_best: int = 0
+    entropy: bool = False
     seed: Any = None  # passed or fresh
     tokens_end: Optional[int] = None  # size of the whole vocabulary; None: unknown
 

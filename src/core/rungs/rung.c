@@ -69,15 +69,13 @@ void gumbel_text_add(gumbel_text *text, const char *format, ...)
 void gumbel_text_add_capabilities(gumbel_text *text, uint64_t capabilities)
 {
     static const char *const names[] = {
-        "mask",       "banned",      "bias",           "penalties",
-        "truncation", "ranks",       "kept",           "num_top",
-        "raw",        "top_logits",  "given tokens",   "allowed",
-        "num_best",   "programs",    "late bias",      "kept_ids",
-        "lists",      "min_p",       "top_k",          "top_p",
-        "joint",      "min_p last",  "exact",          "log-normaliser",
-        "samples",    "given noise", "soft-cap",       "scale <= 0",
-        "head bias",  "summaries",   "processed rows", "product alone",
-        "no token",
+        "mask",         "banned",         "bias",          "penalties",  "truncation",
+        "ranks",        "kept",           "num_top",       "raw",        "top_logits",
+        "given tokens", "allowed",        "num_best",      "programs",   "late bias",
+        "kept_ids",     "entropy",        "lists",         "min_p",      "top_k",
+        "top_p",        "joint",          "min_p last",    "exact",      "log-normaliser",
+        "samples",      "given noise",    "soft-cap",      "scale <= 0", "head bias",
+        "summaries",    "processed rows", "product alone", "no token",
     };
     _Static_assert(UINT64_C(1) << (sizeof names / sizeof *names) == GUMBEL_CAPABILITY_END,
                    "a name for each");

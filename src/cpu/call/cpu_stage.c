@@ -4,6 +4,8 @@
 #include "core/fail.h"
 #include "cpu/cpu_policy.h"
 
+#include <string.h>
+
 void cpu_carve_stage(cpu_stage *stage, gumbel_cursor *cursor, const gumbel_problem *p,
                      int32_t threads, int own_values)
 {
@@ -29,6 +31,11 @@ void cpu_carve_stage(cpu_stage *stage, gumbel_cursor *cursor, const gumbel_probl
     stage->raw = gumbel_carve_array(cursor, summaries, batch, sizeof(gumbel_summary));
     if (summaries == 0)
         stage->raw = NULL;
+    const uint32_t keeps_raw = GUMBEL_FEATURE_RAW | GUMBEL_FEATURE_ENTROPY;
+    if (p->hidden_size > 0 && (p->features & keeps_raw) == keeps_raw) {
+        stage->raw_logits = gumbel_carve_array(cursor, batch, vocab, sizeof(float));
+        stage->raw_stride = p->vocab;
+    }
 }
 
 cpu_row_method cpu_choose_row_method(const gumbel_problem *p, int64_t b)
@@ -115,6 +122,10 @@ static void add_raw_mass(const cpu_job *job, const cpu_scratch *scratch, cpu_row
                      .factor = 1.0f,
                      .summaries = job->stage->raw + scratch->thread * p->batch + tile->b};
     job->device->kernels->draw_tokens(z, &mass);
+    if (job->stage->raw_logits)
+        memcpy(job->stage->raw_logits + tile->b * job->stage->raw_stride +
+                   (tile->token + tile->low - p->first_token),
+               z + tile->low, (size_t)(tile->high - tile->low) * sizeof(float));
 }
 
 /* Copies tokens low .. high of a block, which start at v, to `edge`, padded, and finds their

@@ -37,6 +37,8 @@ typedef struct cpu_stage {
     int64_t blocks;       /* of a row, from its first tile on */
     int64_t maxima_stride;
     gumbel_summary *raw; /* [threads, B] masses of the raw logits; NULL if not requested */
+    float *raw_logits;   /* [B] rows at `raw_stride`: a head's logits, for their entropy, or NULL */
+    int64_t raw_stride;
 } cpu_stage;
 
 /* Carves the arrays of a stage; rows of values only if `own_values`. */

@@ -49,16 +49,23 @@ static float compute_logprob(const output_row *row, int64_t token, float z)
     return gumbel_logprob(z, row->lse);
 }
 
+gumbel_summary cpu_merge_raw_summary(const cpu_rows_call *r, int64_t b)
+{
+    gumbel_summary raw;
+    GUMBEL_ASSERT(r->stage.raw);
+    gumbel_summary_empty(&raw);
+    for (int32_t i = 0; i < r->staged; i++)
+        gumbel_summary_merge(&raw, &r->stage.raw[i * r->problem.batch + b]);
+    return raw;
+}
+
 static float compute_lse(const cpu_rows_call *r, int64_t b)
 {
     if (r->output->logprobs_of == GUMBEL_PROCESSED)
         return gumbel_summary_lse(&r->summaries[b * r->problem.sampling.num_samples]);
-    gumbel_summary raw;
     if (!r->stage.raw)
         return NAN;
-    gumbel_summary_empty(&raw);
-    for (int32_t i = 0; i < r->staged; i++)
-        gumbel_summary_merge(&raw, &r->stage.raw[i * r->problem.batch + b]);
+    const gumbel_summary raw = cpu_merge_raw_summary(r, b);
     return raw.flags ? NAN : gumbel_summary_lse(&raw);
 }
 
@@ -227,6 +234,8 @@ void cpu_write_row_outputs(cpu_rows_call *r, int32_t thread, int64_t b)
         cpu_write_best_scores(r, b, ok);
     if (out->lse)
         out->lse[b] = row.lse;
+    if (out->entropy)
+        out->entropy[b] = ok ? cpu_compute_entropy(r, b) : NAN;
     if (out->status)
         out->status[b] = (int32_t)status;
     if (out->kept)

@@ -57,6 +57,15 @@ typedef struct cuda_best_params {
     gumbel_output output; /* its tokens are written already: -1 where a row has none */
 } cuda_best_params;
 
+/* Parameters of the kernels that compute the entropy of rows. */
+typedef struct cuda_entropy_params {
+    gumbel_problem problem; /* its logits are read: the call's, or rows of z */
+    float inverse_cap;
+    int32_t transforms;    /* 1: z is computed from the logits; 0: the values are the logits */
+    const int32_t *status; /* [B], written already */
+    float *entropy;        /* [B] */
+} cuda_entropy_params;
+
 /* Parameters of the kernel that makes a mask of lists of allowed tokens. */
 typedef struct cuda_allow_params {
     gumbel_problem problem; /* the caller's: its mask, where there is one, is indexed by slot */

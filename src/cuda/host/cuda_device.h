@@ -29,6 +29,7 @@ typedef enum cuda_module {
     CUDA_MODULE_TOP64_DRAW,
     CUDA_MODULE_DRAFTS,
     CUDA_MODULE_DRAW_ALLOWED,
+    CUDA_MODULE_ENTROPY,
     CUDA_MODULE_GROUP_TOKENS,
     CUDA_MODULE_EXCHANGE,
     CUDA_MODULE_FINISH,
@@ -46,7 +47,8 @@ typedef enum cuda_module {
     CUDA_MODULE_SCREEN_MAKE,
     CUDA_MODULE_SOFTMAX,
     CUDA_MODULE_RULE_DRAFTS,
-    CUDA_MODULE_TOP64_SELECT, /* this and the next four: GPUs with clusters */
+    CUDA_MODULE_TOP64_SELECT, /* this and the next six: GPUs with clusters */
+    CUDA_MODULE_ENTROPY_CLUSTER,
     CUDA_MODULE_TRUNCATED_BLOCKS,
     CUDA_MODULE_TRUNCATED_CLUSTER,
     CUDA_MODULE_PROGRAM_BLOCKS,
@@ -83,6 +85,7 @@ typedef struct cuda_device {
     CUmodule modules[CUDA_MODULES]; /* NULL if the GPU cannot run it */
     CUfunction advance, update_rules;
     CUfunction best;
+    CUfunction entropy, entropy_cluster; /* the latter: NULL without clusters */
     CUfunction exchange_rows, exchange_summaries, request_rows, scatter_rows;
     CUfunction draw_top64, exchange_top64, scatter_outputs;
     CUfunction select_top64, select_exchange_top64; /* NULL without clusters */

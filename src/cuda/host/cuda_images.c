@@ -24,6 +24,8 @@ IMAGE(advance);
 IMAGE(allow);
 IMAGE(allowed_product);
 IMAGE(best);
+IMAGE(entropy);
+IMAGE(entropy_cluster);
 IMAGE(top64_draw);
 IMAGE(group_tokens);
 IMAGE(drafts);

@@ -9,6 +9,8 @@ extern const unsigned char cuda_image_advance[];
 extern const unsigned char cuda_image_allow[];
 extern const unsigned char cuda_image_allowed_product[];
 extern const unsigned char cuda_image_best[];
+extern const unsigned char cuda_image_entropy[];
+extern const unsigned char cuda_image_entropy_cluster[];
 extern const unsigned char cuda_image_top64_draw[];
 extern const unsigned char cuda_image_group_tokens[];
 extern const unsigned char cuda_image_drafts[];

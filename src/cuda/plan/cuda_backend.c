@@ -72,12 +72,12 @@ static gumbel_status run_rows(const cuda_job *job, const cuda_plan *plan)
         p->hidden_size = 0;
         p->logits = cuda_rows_at(job->workspace.logits, p, get_logits_stride(job, p));
     }
+    if (p->features & GUMBEL_FEATURE_ENTROPY && !rows.params.output.status)
+        rows.params.output.status = job->workspace.row_status;
     GUMBEL_FORWARD(job->expect_few_live_rows && plan->rows->run_few_rows
                        ? plan->rows->run_few_rows(&rows)
                        : plan->rows->run(&rows));
-    if (plan->required & GUMBEL_FEATURE_LOGITS)
-        GUMBEL_FORWARD(cuda_run_gather(&rows));
-    return plan->required & GUMBEL_FEATURE_BEST ? cuda_run_best(&rows, plan->rows->run) : GUMBEL_OK;
+    return cuda_run_outputs(&rows, plan->rows->run);
 }
 
 /* Queue the launches of a plan, with the context current. */

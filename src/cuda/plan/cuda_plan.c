@@ -201,8 +201,8 @@ cuda_workspace cuda_carve_plan(const cuda_plan *plan, gumbel_cursor *cursor,
         plan->product->carve(cursor, cuda, p, &workspace);
     if (plan->rows && plan->rows->carve)
         plan->rows->carve(cursor, cuda, p, &workspace);
-    if (plan->required & GUMBEL_FEATURE_BEST)
-        cuda_carve_best(cursor, p, &workspace);
+    if (plan->rows)
+        cuda_carve_outputs(cursor, p, &workspace);
     return workspace;
 }
 

@@ -329,8 +329,8 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
                  .method = "all tokens are padding: outputs report empty rows",
                  .kernels = "finish.cu",
                  .supports = GUMBEL_CAPABILITY_EMPTY | GUMBEL_CAPABILITY_MASS |
-                             GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_PRODUCT |
-                             CAPABILITIES_OF_A_DRAW,
+                             GUMBEL_FEATURE_ENTROPY | GUMBEL_CAPABILITY_NOISE |
+                             GUMBEL_CAPABILITY_PRODUCT | CAPABILITIES_OF_A_DRAW,
                  .requires_any = GUMBEL_CAPABILITY_EMPTY},
         .run = cuda_run_empty,
         .ignores_logits = 1,
@@ -339,8 +339,8 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
         .rung = {.name = "draw",
                  .method = "a draw from logits, read once",
                  .kernels = "logits.cu",
-                 .supports =
-                     GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE | CAPABILITIES_OF_A_DRAW},
+                 .supports = GUMBEL_FEATURE_ENTROPY | GUMBEL_CAPABILITY_MASS |
+                             GUMBEL_CAPABILITY_NOISE | CAPABILITIES_OF_A_DRAW},
         .run = cuda_run_draw,
     },
     {
@@ -468,7 +468,8 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
                  .method = "several CTAs a row filter candidates; the last one draws",
                  .kernels = "truncated_two_pass.cu",
                  .supports = CAPABILITIES_OF_ROWS - GUMBEL_CAPABILITY_SUMMARIES -
-                             GUMBEL_CAPABILITY_ROWS - GUMBEL_FEATURE_GIVEN - GUMBEL_FEATURE_BEST},
+                             GUMBEL_CAPABILITY_ROWS - GUMBEL_FEATURE_GIVEN - GUMBEL_FEATURE_BEST -
+                             GUMBEL_FEATURE_ENTROPY},
         .carve = cuda_carve_two_pass,
         .run = cuda_run_two_pass,
     },

@@ -37,7 +37,8 @@ typedef struct cuda_workspace {
     size_t summaries_max;       /* their number */
     uint64_t *row_thresholds;   /* [B, S][CUDA_THRESHOLD_WORDS] */
     float *logits;              /* [B] rows at cuda_row_stride(), stored by a product */
-    float *best_rows;           /* [B] rows at cuda_row_stride(): z of rows for their best scores */
+    float *processed_rows;      /* [B] rows at cuda_row_stride(): z for best scores and entropies */
+    int32_t *row_status;        /* [B]: output.status of a call with entropies and without status */
     float *edited;              /* [B] rows at cuda_row_stride(): edited copies of given logits */
     float *block_maxima;        /* [B, blocks] */
     int32_t *row_states;        /* [B]: CUDA_ROW_... */
@@ -196,15 +197,13 @@ gumbel_status cuda_run_allow(const cuda_job *job, const gumbel_problem *caller);
  * truncation; `rows` may be the logits. */
 gumbel_status cuda_launch_edit(const cuda_job *job, float *rows, int64_t stride);
 
-/* Store the logits of the tokens in output.top_ids. */
-gumbel_status cuda_run_gather(const cuda_job *job);
-
-/* Find the best scores of the draws of a call from logits. `store_processed` writes z of its rows;
- * logits in the workspace are overwritten. */
-void cuda_carve_best(gumbel_cursor *cursor, const gumbel_problem *problem,
-                     cuda_workspace *workspace);
-gumbel_status cuda_run_best(const cuda_job *job,
-                            gumbel_status (*store_processed)(const cuda_job *job));
+/* Launch the outputs that follow the draw of a call from logits. `store_processed` is the rung's
+ * function, which writes z of its rows; logits in the workspace are overwritten. With an entropy,
+ * output.status is set. */
+void cuda_carve_outputs(gumbel_cursor *cursor, const gumbel_problem *problem,
+                        cuda_workspace *workspace);
+gumbel_status cuda_run_outputs(const cuda_job *job,
+                               gumbel_status (*store_processed)(const cuda_job *job));
 
 /* Draw the fallback rows of workspace.row_states after the previous launch; usually none. */
 gumbel_status cuda_run_fallback_rows(const cuda_job *job);

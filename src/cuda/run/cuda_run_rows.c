@@ -148,42 +148,6 @@ gumbel_status cuda_run_alone(const cuda_job *job)
                             CUDA_TRUNCATED_THREADS, CUDA_EDIT_BYTES, 0);
 }
 
-gumbel_status cuda_run_gather(const cuda_job *job)
-{
-    cuda_params p = job->params;
-    void *arguments[] = {&p};
-    int64_t ids = p.problem.batch * p.output.num_top;
-    GUMBEL_ASSERT(ids > 0 && p.output.top_ids && p.output.top_logits);
-    cuda_shape shape = {(ids + CUDA_THREADS - 1) / CUDA_THREADS, CUDA_THREADS, 0, 1};
-    return cuda_launch(job, job->cuda->gather, shape, arguments);
-}
-
-/* ---------------------------------------------------------------------------- best scores ---- */
-
-void cuda_carve_best(gumbel_cursor *cursor, const gumbel_problem *p, cuda_workspace *workspace)
-{
-    size_t rows = p->hidden_size > 0 ? 0 : (size_t)p->batch;
-    workspace->best_rows =
-        gumbel_carve_array(cursor, rows, (size_t)cuda_row_stride(p), sizeof(float));
-}
-
-gumbel_status cuda_run_best(const cuda_job *job,
-                            gumbel_status (*store_processed)(const cuda_job *job))
-{
-    cuda_job rows = *job;
-    cuda_best_params p = {.problem = job->params.problem, .output = job->params.output};
-    void *arguments[] = {&p};
-    float *z = job->workspace.logits ? job->workspace.logits : job->workspace.best_rows;
-    p.rows = z;
-    p.stride = cuda_row_stride(&p.problem);
-    rows.processed = (gumbel_row_array){z, GUMBEL_FLOAT32, p.stride};
-    rows.params.output = (gumbel_output){.struct_size = sizeof rows.params.output};
-    GUMBEL_FORWARD(store_processed(&rows));
-    GUMBEL_ASSERT(p.rows && (p.output.best_ids || p.output.best_scores) && p.output.tokens);
-    cuda_shape shape = {p.problem.batch, CUDA_THREADS, CUDA_BEST_BYTES, 0};
-    return cuda_launch(job, job->cuda->best, shape, arguments);
-}
-
 /* -------------------------------------------------------------------------------- maximum ---- */
 
 void cuda_carve_max(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_limits *limits)
@@ -201,6 +165,7 @@ void cuda_carve_max(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel
     gumbel_carve_array(cursor, batch, (size_t)cuda_allowed_words(&p), sizeof *workspace.allowed);
     GUMBEL_ASSERT(limits->vocab_size >= 1);
     gumbel_carve_array(cursor, batch, (size_t)cuda_row_stride(&p), sizeof *workspace.logits);
+    gumbel_carve_array(cursor, batch, 1, sizeof *workspace.row_status);
     cuda_carve_bounded(cursor, cuda, &p, &workspace);
     cuda_carve_pivots(cursor, cuda, &p, &workspace);
     gumbel_carve_array(cursor, splits, 1, sizeof *workspace.split_results);

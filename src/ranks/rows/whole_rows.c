@@ -105,7 +105,7 @@ gumbel_status ranks_count_whole_rows(const ranks_whole_rows *c, size_t *max_byte
     const gumbel_problem *p = c->draw->p;
     gumbel_problem q = drop_draw(p);
     const uint32_t outputs = GUMBEL_FEATURE_RANKS | GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_BEST |
-                             (p->features & GUMBEL_FEATURE_KEPT_IDS);
+                             (p->features & (GUMBEL_FEATURE_KEPT_IDS | GUMBEL_FEATURE_ENTROPY));
     if (ranks_own_shard(group)->rows > 0) {
         GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_ROWS, max_bytes, error));
         GUMBEL_FORWARD(ranks_count_call(group, &q, GUMBEL_CAPABILITY_SUMMARIES, max_bytes, error));
@@ -281,10 +281,10 @@ static gumbel_status draw_run(const ranks_whole_rows *c, row_run run, gumbel_err
         drawn.logprobs = drawn.lse = drawn.top_logprobs = NULL;
         drawn.logprobs_of = GUMBEL_PROCESSED;
     }
-    uint32_t outputs = (out.ranks ? GUMBEL_FEATURE_RANKS : 0) |
-                       (out.kept ? GUMBEL_FEATURE_KEPT : 0) |
-                       (out.kept_ids ? GUMBEL_FEATURE_KEPT_IDS : 0) |
-                       (gumbel_output_has_best(&out) ? GUMBEL_FEATURE_BEST : 0);
+    uint32_t outputs =
+        (out.ranks ? GUMBEL_FEATURE_RANKS : 0) | (out.kept ? GUMBEL_FEATURE_KEPT : 0) |
+        (out.kept_ids ? GUMBEL_FEATURE_KEPT_IDS : 0) | (out.entropy ? GUMBEL_FEATURE_ENTROPY : 0) |
+        (gumbel_output_has_best(&out) ? GUMBEL_FEATURE_BEST : 0);
     if (out.num_top > 0 && (drawn.top_ids || drawn.top_logprobs))
         outputs |= GUMBEL_FEATURE_TOP;
     gumbel_problem w = plan_draw(c, run, outputs);

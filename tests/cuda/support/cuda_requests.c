@@ -152,7 +152,7 @@ typedef struct place {
     size_t count;
 } place;
 
-enum { PLACES = 11 };
+enum { PLACES = 12 };
 
 static void list_places(const outcome *o, const gumbel_output *d, place places[PLACES])
 {
@@ -170,7 +170,8 @@ static void list_places(const outcome *o, const gumbel_output *d, place places[P
                          {h->top_ids, d->top_ids, listed},
                          {h->top_logprobs, d->top_logprobs, listed},
                          {h->kept_ids, d->kept_ids, kept},
-                         {h->kept_logprobs, d->kept_logprobs, kept}};
+                         {h->kept_logprobs, d->kept_logprobs, kept},
+                         {h->entropy, d->entropy, rows}};
     memcpy(places, all, sizeof all);
 }
 
@@ -192,6 +193,7 @@ gumbel_output gpu_output_make(const outcome *like)
     out.top_logprobs = places[8].device;
     out.kept_ids = places[9].device;
     out.kept_logprobs = places[10].device;
+    out.entropy = places[11].device;
     return out;
 }
 
@@ -206,9 +208,9 @@ void gpu_output_fetch(const gumbel_output *out, outcome *into)
 
 void gpu_output_free(const gumbel_output *out)
 {
-    void *all[] = {out->tokens,       out->logprobs, out->scores,       out->lse,
-                   out->status,       out->ranks,    out->kept,         out->top_ids,
-                   out->top_logprobs, out->kept_ids, out->kept_logprobs};
+    void *all[] = {out->tokens,       out->logprobs, out->scores,        out->lse,
+                   out->status,       out->ranks,    out->kept,          out->top_ids,
+                   out->top_logprobs, out->kept_ids, out->kept_logprobs, out->entropy};
     for (int i = 0; i < PLACES; i++)
         gpu_free(all[i]);
 }
@@ -352,7 +354,9 @@ int compare_request(const outcome *host, const outcome *device, const char *what
                        two_ulps, "top_logprobs", what) &&
            same_ints(host->kept_ids, device->kept_ids, rows * places, "kept_ids", what) &&
            near_floats(host->kept_logprobs, device->kept_logprobs, rows * places, host->lse, places,
-                       two_ulps, "kept_logprobs", what);
+                       two_ulps, "kept_logprobs", what) &&
+           near_floats(host->entropy, device->entropy, host->entropy ? rows : 0, NULL, 1, 0,
+                       "entropy", what);
 }
 
 /* Processes the GPU's logits in place, and compares them with z, rounded to their dtype. */

@@ -22,6 +22,8 @@ argmax_effort effort;
     (effort.tokens += (end) - (begin), effort.races++, argmax_above(argmax, begin, end, threshold))
 
 #include "cuda/logits/best.cu"
+#include "cuda/logits/entropy.cu"
+#include "cuda/logits/entropy_cluster.cu"
 #include "cuda/logits/group_tokens.cu"
 #include "cuda/step/drafts.cu"
 #include "cuda/step/history.cu"
@@ -142,6 +144,19 @@ void emulate_best(const cuda_best_params &p, uint64_t *random, const char *what)
 {
     emulate<cuda_best_params, gumbel_list_best>(p, p.problem.batch, CUDA_THREADS, CUDA_BEST_BYTES,
                                                 random, what);
+}
+
+void emulate_entropy(const cuda_entropy_params &p, bool by_cluster, uint64_t *random,
+                     const char *what)
+{
+    const int64_t rows = p.problem.batch, ctas = CUDA_CLUSTER_CTAS;
+    if (by_cluster)
+        run_ctas(body<cuda_entropy_params, gumbel_row_entropy_by_cluster>, &p,
+                 {rows * ctas, (int)ctas, CUDA_ENTROPY_THREADS, CUDA_ENTROPY_BYTES, memories},
+                 random, what);
+    else
+        emulate<cuda_entropy_params, gumbel_row_entropy>(p, rows, CUDA_ENTROPY_THREADS,
+                                                         CUDA_ENTROPY_BYTES, random, what);
 }
 
 void emulate_allow(const cuda_allow_params &p, uint64_t *random, const char *what)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Launches, as fibers, the kernels around a draw: drafts, histories, recent tokens and their lists,
- * lists of allowed tokens, best scores, and draws of parts.
+ * lists of allowed tokens, best scores, entropies, and draws of parts.
  */
 #ifndef TESTS_EMULATOR_LAUNCH_STEP_H
 #define TESTS_EMULATOR_LAUNCH_STEP_H
@@ -35,6 +35,8 @@ void emulate_append_recent(const cuda_recent_params &p, uint64_t *random, const 
 void emulate_make_lists(const cuda_lists_params &p, uint64_t *random, const char *what);
 void emulate_watermark(const gumbel_watermark_call &c, uint64_t *random, const char *what);
 void emulate_best(const cuda_best_params &p, uint64_t *random, const char *what);
+void emulate_entropy(const cuda_entropy_params &p, bool by_cluster, uint64_t *random,
+                     const char *what);
 void emulate_parts(const cuda_parts_params &p, uint64_t *random, const char *what);
 void emulate_allow(const cuda_allow_params &p, uint64_t *random, const char *what);
 

@@ -169,6 +169,7 @@ std::vector<output_field> fields_of(const outcome *host, const gumbel_output &ou
         {"top_logprobs", h.top_logprobs, ours.top_logprobs, top, true, two_ulps},
         {"kept_ids", h.kept_ids, ours.kept_ids, places, false, 0},
         {"kept_logprobs", h.kept_logprobs, ours.kept_logprobs, places, true, two_ulps},
+        {"entropy", h.entropy, ours.entropy, 1, true, 0},
     };
     for (output_field &field : all) {
         field.host = at(field.host, b * field.count);

@@ -178,6 +178,8 @@ outcome *request_outcome(const request *req)
     outcome_widen(generated, req->plan.num_top, req->plan.logprobs_of);
     if (req->plan.kept_capacity > 0)
         outcome_list_kept(generated, req->plan.kept_capacity);
+    if (req->plan.entropy)
+        outcome_add_entropy(generated);
     return generated;
 }
 

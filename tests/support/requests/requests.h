@@ -42,6 +42,7 @@ typedef struct request_plan {
     int64_t first_token, vocab_size; /* as in gumbel_logits */
     int32_t samples, num_top;        /* S, n */
     int32_t kept_capacity;           /* places of a row in the list of kept tokens; 0: no list */
+    int entropy;                     /* an output, too */
     gumbel_dtype dtype;              /* of the logits; 0: float32 */
     float scale, soft_cap;
     gumbel_order order;
@@ -125,7 +126,8 @@ const char *request_describe(const request_plan *plan);
 /* One line that describes row b of a request, with its temperature and truncation. */
 const char *request_describe_row(const request *req, int64_t b);
 
-/* An outcome with ranks, kept counts, the n most likely tokens, and the lists of kept ones. */
+/* An outcome with ranks, kept counts, the n most likely tokens, and by the plan also the lists of
+ * kept ones and the entropy. */
 outcome *request_outcome(const request *req);
 
 /* Poison the outputs, allocate a workspace of exactly the required size, and draw from the logits

@@ -6,6 +6,7 @@
 #ifndef GUMBEL_CUDA_PROGRAM_STATE_CUH
 #define GUMBEL_CUDA_PROGRAM_STATE_CUH
 
+#include "cuda/common/facts.cuh"
 #include "cuda/truncated/programs/single_rule.cuh"
 #include "cuda/truncated/few/truncated_shared.cuh"
 
@@ -75,29 +76,6 @@ __device__ __forceinline__ logit_values program_values()
 }
 
 /* ----------------------------------------------------------------------------------- sums ---- */
-
-/* The sum over a warp of 128-bit integers, modulo 2^128, for all lanes; of digits whose sums over
- * 32 lanes fit in 32 bits. */
-__device__ __forceinline__ gumbel_wide sum_wide_of_warp(gumbel_wide own)
-{
-    constexpr int digit_bits = 27;
-    gumbel_wide sum = 0;
-#pragma unroll
-    for (int shift = 0; shift < 128; shift += digit_bits) {
-        const uint32_t digit = (uint32_t)(own >> shift) & ((1u << digit_bits) - 1);
-        sum += (gumbel_wide)__reduce_add_sync(~0u, digit) << shift;
-    }
-    return sum;
-}
-
-/* Adds a value to the sums that `required` names. */
-__device__ __forceinline__ void add_to_facts(gumbel_facts &own, int required, float v,
-                                             float largest)
-{
-    const float e = required & ~GUMBEL_FACT_SPREAD ? gumbel_exp(v - largest) : 0.0f;
-    const float squared = required & GUMBEL_FACT_SQUARED ? gumbel_exp(2.0f * (v - largest)) : 0.0f;
-    gumbel_facts_add(&own, required, v, largest, e, squared);
-}
 
 /* The sums of gumbel_facts that one rule requires, without the count. */
 struct fact_sums {
