@@ -39,7 +39,7 @@ void plan_program(gumbel_problem *p, const uint8_t *rules)
     p->programs = (gumbel_programs){.rules = rules, .count = 1};
 }
 
-const char *plan_rungs(const cuda_device *device, const gumbel_problem *p, uint32_t more)
+const char *plan_rungs(const cuda_device *device, const gumbel_problem *p, uint64_t more)
 {
     static char names[64];
     static gumbel_error error;

@@ -20,6 +20,6 @@ gumbel_problem plan_problem(int64_t batch, int64_t hidden_size, uint32_t request
 void plan_program(gumbel_problem *p, const uint8_t *rules);
 
 /* The names of the planned rungs, or the field of the error, in static storage. */
-const char *plan_rungs(const cuda_device *device, const gumbel_problem *p, uint32_t more);
+const char *plan_rungs(const cuda_device *device, const gumbel_problem *p, uint64_t more);
 
 #endif
