@@ -546,7 +546,7 @@ typedef struct gumbel_output {
     float *entropy; /* [B] -sum_i p_i ln(p_i), in nats, of the distribution logprobs_of; of greedy
                      * rows at T = 1, as lse. 0 for a single token, NaN without a token and where
                      * raw logits have a NaN or +inf. Equal logits give equal bits on every device,
-                     * ISA, thread count and batch [docs/maths.md, 17]. The absolute error is at
+                     * ISA, thread count and batch [docs/maths.md, 18]. The absolute error is at
                      * most 2^-16 + 2^-21 times the entropy. since 0.3; unstable until 1.0 */
 } gumbel_output;
 

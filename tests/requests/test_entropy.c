@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The entropy of rows, against two oracles over the processed logits of the same request, or over
- * its raw logits: the integer sums of docs/maths.md, section 17, bit by bit, and long double.
+ * its raw logits: the integer sums of docs/maths.md, section 18, bit by bit, and long double.
  * Requests of every kind, orders and programs, from logits and from hidden states; hostile rows;
  * given tokens; slots, live rows and invalid arguments.
  */
@@ -277,8 +277,8 @@ static void parameters_select_the_distribution(void **state)
     }
 }
 
-/* Rows beyond live_rows have NaN, others the entropy of their slots' temperature; no row of B = 0 is
- * written. */
+/* Rows beyond live_rows have NaN, others the entropy of their slots' temperature; no row of B = 0
+ * is written. */
 static void unused_rows_have_none(void **state)
 {
     enum { B = 4, V = 200 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The entropy of a row, from the sums of program_rules.h: of the tokens that truncation keeps, or of
- * the raw logits.
+ * The entropy of a row, from the sums of program_rules.h: of the tokens that truncation keeps, or
+ * of the raw logits.
  */
 #include "core/fail.h"
 #include "cpu/call/cpu_job.h"

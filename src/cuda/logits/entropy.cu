@@ -16,7 +16,7 @@ namespace
 
 struct one_cta {
     static constexpr int count = 1;
-    static __device__ __forceinline__ int rank() { return 0; }
+    static __device__ __forceinline__ int get_rank() { return 0; }
     static __device__ __forceinline__ void sync() { __syncthreads(); }
     template <class T> static __device__ __forceinline__ T *map_to_rank(T *own, int) { return own; }
 };

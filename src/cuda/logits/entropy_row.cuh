@@ -87,7 +87,7 @@ template <class Ctas> __device__ __forceinline__ float find_row_largest(const en
     for (int i = 0; i < kEntropyWarps; i++)
         largest = ptx_max_nan(largest, s.warp_largest[i]);
     if (threadIdx.x < Ctas::count)
-        *Ctas::map_to_rank(&s.slice_largest[Ctas::rank()], threadIdx.x) = largest;
+        *Ctas::map_to_rank(&s.slice_largest[Ctas::get_rank()], threadIdx.x) = largest;
     Ctas::sync();
     for (int i = 0; i < Ctas::count; i++)
         largest = ptx_max_nan(largest, s.slice_largest[i]);
@@ -127,10 +127,10 @@ __device__ __forceinline__ gumbel_facts sum_row(const entropy_slice &slice, floa
         gumbel_facts cta = {};
         for (int i = 0; i < kEntropyWarps; i++)
             add_sums(cta, s.warp_sums[i]);
-        *Ctas::map_to_rank(&s.slice_sums[Ctas::rank()], 0) = sums_of(cta);
+        *Ctas::map_to_rank(&s.slice_sums[Ctas::get_rank()], 0) = sums_of(cta);
     }
     Ctas::sync();
-    if (threadIdx.x == 0 && Ctas::rank() == 0)
+    if (threadIdx.x == 0 && Ctas::get_rank() == 0)
         for (int i = 0; i < Ctas::count; i++)
             add_sums(row, s.slice_sums[i]);
     return row;
@@ -140,7 +140,7 @@ __device__ __forceinline__ gumbel_facts sum_row(const entropy_slice &slice, floa
 template <class Ctas>
 __device__ __forceinline__ void store_entropy(const cuda_entropy_params &p, int64_t b)
 {
-    const bool writes = threadIdx.x == 0 && Ctas::rank() == 0;
+    const bool writes = threadIdx.x == 0 && Ctas::get_rank() == 0;
     ptx_allow_launch();
     ptx_wait_for_launch();
     if (p.status[b] != GUMBEL_ROW_OK) {
@@ -149,7 +149,7 @@ __device__ __forceinline__ void store_entropy(const cuda_entropy_params &p, int6
         return;
     }
     Ctas::sync(); /* all CTAs of the cluster run */
-    const entropy_slice slice(p, b, Ctas::rank(), Ctas::count);
+    const entropy_slice slice(p, b, Ctas::get_rank(), Ctas::count);
     const float largest = find_row_largest<Ctas>(slice);
     const bool finite = largest > -INFINITY && largest < INFINITY;
     gumbel_facts row = {};
