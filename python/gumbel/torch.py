@@ -18,8 +18,8 @@ CUDA graph, from torch's generator of the device.
 
 Operators return a list of tensors. sample(), sample_logits(), score() and score_logits() return
 tokens, status, and the requested ones of logprobs, lse, ranks, kept, top_ids, top_logprobs,
-best_ids, best_scores, entropy, in this order. verify() and verify_logits() return tokens, emitted, accepted,
-path, last_row, position, finished, status, and logprobs if requested.
+best_ids, best_scores, entropy, in this order. verify() and verify_logits() return tokens, emitted,
+accepted, path, last_row, position, finished, status, and logprobs if requested.
 
 `order` is a string; `orders` is a list of them, and `program` the index of each row's. verify() and
 verify_logits() lack xtc_keep, adaptive_target and the parameters of smoothing and of a range of
