@@ -19,9 +19,11 @@ counts() and the log report how many steps were drawn in each way.
 top_n_sigma, epsilon, eta, top_a, p_less, surprise, xtc_probability, xtc_threshold,
 smoothing_factor, smoothing_curve, adaptive_target, temperature_range, temperature_exponent and
 min_keep, each with one number; temperature, top_k, top_p and min_p are those of SamplingParams.
-Through a server, the dictionary is a string of JSON in `vllm_xargs`. Each request has its own
-rules. A faulty rule, an unknown key, and an engine without rules (tensor parallelism, drafts, GPUs
-before compute capability 9.0, unknown versions) are a ValueError when the request arrives. With
+dry_multiplier, dry_base, dry_allowed_length, dry_last_n and dry_breakers, a list of strings and of
+lists of token ids, add DRY. Through a server, the dictionary is a string of JSON in `vllm_xargs`.
+Each request has its own rules. A faulty rule, an unknown key, and an engine without rules (tensor
+parallelism, drafts, GPUs that cannot draw them, unknown versions) are a ValueError when the request
+arrives. With
 `logprobs_mode="processed_logprobs"`, steps that vLLM processes report log-probabilities before
 these rules.
 

@@ -19,6 +19,7 @@ from vllm.v1.sample.logits_processor.builtin import (
 from . import masks
 from .batch_history import history_of
 from .draw_parameters import DrawParameters, LogprobsRequest
+from .dry_lists import rings_of
 from .drawer import TOP_MAX
 from .groups import seed_generator
 from .request_rules import BatchRules, read
@@ -140,7 +141,10 @@ def read_parameters(metadata: Any, step: Step, requests: int) -> Optional[DrawPa
 
 
 def rules_of(metadata: Any, step: Step, requests: int) -> Optional[BatchRules]:
-    """The rules of the requests; None: there are none. The metadata belongs to one batch."""
+    """The rules of the requests, with the lists of this step; None: there are no rules.
+
+    The metadata belongs to one batch.
+    """
     known: Optional[tuple[int, Optional[BatchRules]]] = getattr(metadata, "_gumbel_rules", None)
     if known is None or known[0] != requests:
         states = (step.runner.requests[name] for name in step.runner.input_batch.req_ids[:requests])
@@ -148,7 +152,15 @@ def rules_of(metadata: Any, step: Step, requests: int) -> Optional[BatchRules]:
         rules = {row: each for row, each in found.items() if each is not None}
         known = requests, BatchRules(range(requests), rules) if rules else None
         metadata._gumbel_rules = known
-    return known[1]
+    found_rules = known[1]
+    if found_rules is not None and found_rules.dry:
+        rings = rings_of(step.runner, metadata)
+        rings.update(step.runner.input_batch, found_rules.dry)
+        if found_rules.lists is None:
+            found_rules.lists = rings.make_lists(found_rules.dry, requests)
+        else:
+            found_rules.lists.update()
+    return found_rules
 
 
 def can_bias(biases: dict[int, float]) -> bool:
