@@ -10,9 +10,13 @@ grammars; on the V1 runner also for bad_words and min_tokens.
 
 **Draws from logits.** vLLM computes the logits and applies all other parameters, and the library
 draws from the result. Quantised heads are also drawn from logits. On a CPU, so are 16-bit heads, as
-vLLM's product is faster there, except for one or two rows of a head larger than the caches. Drafts
-that were not drawn at random, such as n-grams, are accepted while they equal the drawn tokens.
+vLLM's product is faster there, except for one or two rows of a head larger than the caches.
 counts() and the log report how many steps were drawn in each way.
+
+**Drafts** of all proposers are accepted while they equal the drawn tokens, which changes no text.
+Draft models, EAGLE, MTP and DFlash draw with the noise of the target, by which more of their drafts
+are accepted; other drafters, and those of the V2 runner before vLLM 0.32, keep vLLM's drafts. min_p
+and logit_bias, which vLLM refuses with drafts, are accepted without tensor parallelism.
 
 **More rules.** `SamplingParams(extra_args={"gumbel": {"order": "temperature,min_p,typical_p",
 "typical_p": 0.9}})` draws by an order of rules of gumbel.sample(): `order` and typical_p,

@@ -13,6 +13,8 @@
 | batch_history, slot_history | the tokens that penalties count, of the V1 and the V2 runner |
 | request_rules, rule_devices | rules of requests (extra_args), checked where requests arrive |
 | dry, dry_lists | DRY of requests: its keys and breakers, its token lists |
+| drafting | drafts that are drawn with the noise of the target |
+| draft_requests | min_p and logit_bias of requests under drafts |
 | drawer | draws from hidden states if the logits were not read, else from logits |
 | ranks | vLLM's ranks of tokens |
 | kept_tokens | vLLM's sampling masks: the tokens that truncation keeps |

@@ -26,6 +26,7 @@ from .._inputs.numbers import is_off
 from .._inputs.programs import ROW_PARAMETERS, read_orders
 from .._inputs.row_lists import RowLists
 from . import dry
+from .draft_requests import admit_under_drafts, find_front_end_hooks
 from .draw_parameters import DrawParameters
 from .rule_devices import find_rules_problem
 from .support import refusal, returns_masks
@@ -155,13 +156,14 @@ def admit(parameters: Any, config: Any, tokenizer: Any = None) -> None:
 @functools.wraps(_stock_process)
 def _process_inputs(self: Any, *arguments: Any, **named: Any) -> Any:
     """A request, with checked rules."""
-    request = _stock_process(self, *arguments, **named)
+    with admit_under_drafts(self.vllm_config):
+        request = _stock_process(self, *arguments, **named)
     if request.sampling_params is not None:
         admit(request.sampling_params, self.vllm_config, self.tokenizer)
     return request
 
 
-HOOKS = ((InputProcessor, "process_inputs", _process_inputs),)
+HOOKS = ((InputProcessor, "process_inputs", _process_inputs), *find_front_end_hooks())
 
 # ----------------------------------------------------------------------------------- draws ----
 

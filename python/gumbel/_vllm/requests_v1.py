@@ -103,8 +103,7 @@ def read_parameters(metadata: Any, step: Step, requests: int) -> Optional[DrawPa
     banned: dict[int, list[int]] = defaultdict(list)
     for processor in metadata.logitsprocs.all:
         if type(processor) is MinPLogitsProcessor:
-            if processor.min_p_count:
-                rows["min_p"] = processor.min_p.view(-1)
+            rows.update(read_min_p(metadata))
         elif type(processor) is LogitBiasLogitsProcessor:
             if not all(map(can_bias, processor.biases.values())):
                 return None
@@ -161,6 +160,33 @@ def rules_of(metadata: Any, step: Step, requests: int) -> Optional[BatchRules]:
         else:
             found_rules.lists.update()
     return found_rules
+
+
+def read_min_p(metadata: Any) -> dict[str, torch.Tensor]:
+    """The row parameter min_p, if a request has it."""
+    return {
+        "min_p": processor.min_p.view(-1)
+        for processor in metadata.logitsprocs.all
+        if type(processor) is MinPLogitsProcessor and processor.min_p_count
+    }
+
+
+def add_draft_biases(logits: torch.Tensor, metadata: Any, drafts: Any) -> None:
+    """Add the biases of requests to the rows of their drafts, in place.
+
+    vLLM's processors then change these rows, without biases, and the last row of each request, with
+    its biases.
+    """
+    ends = [0, *drafts.cu_num_draft_tokens.tolist()]
+    rows = drafts.target_logits_indices.long()
+    for processor in metadata.logitsprocs.all:
+        if type(processor) is not LogitBiasLogitsProcessor:
+            continue
+        for request, biases in processor.biases.items():
+            ids = torch.tensor(list(biases), device=logits.device)
+            values = torch.tensor(list(biases.values()), dtype=torch.float32, device=logits.device)
+            for row in rows[ends[request] : ends[request + 1]].tolist():
+                logits[row, ids] += values
 
 
 def can_bias(biases: dict[int, float]) -> bool:

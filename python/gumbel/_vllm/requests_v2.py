@@ -13,7 +13,7 @@ from vllm.v1.worker.gpu.sample.logit_bias import LogitBiasState
 from vllm.v1.worker.gpu.sample.penalties import PenaltiesState, use_penalty
 from vllm.v1.worker.gpu.sample.states import NO_LOGPROBS
 
-from .draw_parameters import PENALTIES, DrawParameters, LogprobsRequest
+from .draw_parameters import PENALTIES, TRUNCATION, DrawParameters, LogprobsRequest
 from .drawer import TOP_MAX
 from .dry_lists import SlotRings, make_dry_lists
 from .requests_v1 import FLOAT32_MAX, can_bias
@@ -130,6 +130,11 @@ class Slots:
             rows.pop("min_p", None)
             rows["temperature"] = (rows["temperature"] > 0).float()
         return rows
+
+    def truncation(self, slots: torch.Tensor) -> dict[str, torch.Tensor]:
+        """top_k, top_p and min_p of these slots, if the latest batch uses them."""
+        used = () if self._batch is None else self._batch.used
+        return {name: self._state(name).gpu[slots] for name in TRUNCATION if name in used}
 
     def parameters(self, batch: Any) -> DrawParameters:
         """The draw parameters of a batch of one row a request, by slot.
