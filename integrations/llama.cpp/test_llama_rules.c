@@ -326,11 +326,11 @@ static int check_adaptive(float target, float decay, const char *samplers)
     float raw[V], logits[V];
     int changed = 0;
 
-    llama_sampler_chain_add(theirs, llama_sampler_init_top_k(12));
-    llama_sampler_chain_add(theirs, llama_sampler_init_temp(.15f));
+    llama_sampler_chain_add(theirs, llama_sampler_init_min_p(.87f, 1));
+    llama_sampler_chain_add(theirs, llama_sampler_init_temp(.03f));
     llama_sampler_chain_add(theirs, llama_sampler_init_adaptive_p(target, decay, 5));
-    params.top_k = 12;
-    params.temperature = .15f;
+    params.min_p = .87f; /* some 12 tokens */
+    params.temperature = .03f;
     params.adaptive_target = target;
     params.adaptive_decay = decay;
     params.samplers = samplers;
@@ -346,7 +346,7 @@ static int check_adaptive(float target, float decay, const char *samplers)
               token);
         const llama_token wanted = draw_directly(logits, (uint64_t)step, 1, 0, 1, 0, 0);
         CHECK(token == wanted, "target %g, step %d: %d, not %d", target, step, token, wanted);
-        changed += token != draw_directly(raw, (uint64_t)step, .15f, 12, 1, 0, 0);
+        changed += token != draw_directly(raw, (uint64_t)step, .03f, 0, 1, .87f, 0);
         llama_sampler_accept(ours, token);
         llama_sampler_accept(theirs, token);
     }
@@ -360,8 +360,8 @@ static int check_adaptive(float target, float decay, const char *samplers)
 static void test_adaptive_p_is_llamas_own(void)
 {
     CHECK(check_adaptive(.1f, .9f, NULL) > STEPS / 4, "low targets change draws");
-    CHECK(check_adaptive(.5f, .5f, "adaptive_p;top_k;temperature") > 0, "last, wherever listed");
-    CHECK(check_adaptive(.3f, 0, "top-k;temp;adaptive-p") > 0, "without memory");
+    CHECK(check_adaptive(.5f, .5f, "adaptive_p;min_p;temperature") > 0, "last, wherever listed");
+    CHECK(check_adaptive(.3f, 0, "min-p;temp;adaptive-p") > 0, "without memory");
     CHECK(check_adaptive(0, .99f, NULL) > STEPS / 4, "the lowest target");
 }
 
@@ -374,8 +374,8 @@ static void test_state_of_adaptive_p(void)
     float logits[V];
     int moved = 0;
 
-    params.temperature = .15f;
-    params.top_k = 12;
+    params.temperature = .03f;
+    params.min_p = .87f;
     params.adaptive_target = .3f;
     params.adaptive_decay = .5f;
     struct llama_sampler *ours = make_sampler(&params), *still = make_sampler(&params);
