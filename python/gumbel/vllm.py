@@ -15,7 +15,7 @@ counts() and the log report how many steps were drawn in each way.
 
 **Drafts** of all proposers are accepted while they equal the drawn tokens, which changes no text.
 Draft models, EAGLE, MTP and DFlash draw with the noise of the target, by which more of their drafts
-are accepted; other drafters, and those of the V2 runner before vLLM 0.32, keep vLLM's drafts. min_p
+are accepted; other drafters, and those of older V2 runners, keep vLLM's drafts. min_p
 and logit_bias, which vLLM refuses with drafts, are accepted without tensor parallelism.
 
 **More rules.** `SamplingParams(extra_args={"gumbel": {"order": "temperature,min_p,typical_p",

@@ -129,7 +129,7 @@ def note_sampler(runner: Any, sampler: Any) -> None:
 
 
 def _is_capturing(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    return device.type == "cuda" and bool(torch.cuda.is_current_stream_capturing())
 
 
 def find_v2_hooks() -> tuple[Hook, ...]:

@@ -255,8 +255,8 @@ class Drawer:
         else:
             with use_workspace(self.workspace):
                 out = self._call(logits, (calls, inputs, given), parameters, None)
-        tokens: Any = out.tokens
-        return tokens.view(-1).clamp(min=0).long()  # type: ignore[no-any-return]
+        tokens: torch.Tensor = out.tokens.view(-1).clamp(min=0).long()
+        return tokens
 
     def _call(
         self,

@@ -53,7 +53,7 @@ def _join_breakers(rows: list[Optional[Dry]]) -> Optional[SequenceArrays]:
 
 
 def _are_equal(one: SequenceArrays, other: SequenceArrays) -> bool:
-    return np.array_equal(one.offsets, other.offsets) and np.array_equal(one.ids, other.ids)
+    return bool(np.array_equal(one.offsets, other.offsets) and np.array_equal(one.ids, other.ids))
 
 
 # ------------------------------------------------------------------------------- V1 runner ----

@@ -71,13 +71,13 @@ def _load(given: Any) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise ValueError(f"{_FIELD}: is a {type(given).__name__}, expected a dictionary of rules")
     try:
-        given = dry.rename_keys(given)
+        renamed = dry.rename_keys(given)
     except ValueError as fault:
         raise ValueError(f"{_FIELD}: {fault}") from None
-    for key in given:
+    for key in renamed:
         if key not in _KEYS:
             raise ValueError(f"{_FIELD}: {key!r} is none of {', '.join(_KEYS)}")
-    return given
+    return renamed
 
 
 def _find_refusal(config: Any) -> Optional[str]:
