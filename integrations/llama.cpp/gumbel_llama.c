@@ -30,6 +30,8 @@ struct gumbel_llama_params gumbel_llama_default_params(void)
                                         .dynatemp_exponent = 1,
                                         .mirostat_tau = 5,
                                         .mirostat_eta = .1f,
+                                        .adaptive_target = -1,
+                                        .adaptive_decay = .9f,
                                         .dry_base = 1.75f,
                                         .dry_allowed_length = 2,
                                         .dry_penalty_last_n = -1,
@@ -118,6 +120,7 @@ static void sampler_copy_state(const struct llama_sampler *from, struct llama_sa
 
     state->report = source->report;
     state->surprise = source->surprise;
+    state->adaptive = source->adaptive;
     state->drawn = source->drawn;
     state->drawn_logprob = source->drawn_logprob;
     if (!gumbel_llama_ring_copy(&source->penalised, &state->penalised) ||

@@ -61,12 +61,16 @@ struct gumbel_llama_params {
      *  samplers  the order, in the words of llama.cpp's --samplers, as in
      *            "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature". The
      *            temperature is required. Penalties, then dry, come before all others; only the
-     *            temperature may follow xtc. NULL, the default: `order`, or with rules that it
-     *            lacks the order above
+     *            temperature may follow xtc; adaptive_p is applied last, wherever it is listed.
+     *            NULL, the default: `order`, or with rules that it lacks the order above, and
+     *            adaptive_p
      *  xtc       tokens have the probabilities that they have in llama.cpp on average over its coin
      *  min_keep  number of tokens that no rule but top_k goes below
      *  mirostat  0: off, the default; 2: mirostat 2, the only truncation. Its mu changes when
      *            llama_sampler_accept() gets the drawn token
+     *  adaptive  prefers tokens whose probability is near a target. The target of a draw follows
+     *            from adaptive_target and from the probabilities of earlier drawn tokens that
+     *            llama_sampler_accept() got. A draw reads its row twice. Excludes xtc
      *  dry       by the accepted tokens since the last reset, at most the last
      *            dry_penalty_last_n; -1: all, the default; 0: off */
     const char *samplers;
@@ -80,6 +84,8 @@ struct gumbel_llama_params {
     int32_t mirostat;
     float mirostat_tau;         /* target, in bits, >= 0; default 5 */
     float mirostat_eta;         /* learning rate, >= 0; default 0.1 */
+    float adaptive_target;      /* in [0, 1]; below 0: off; default -1 */
+    float adaptive_decay;       /* of earlier probabilities, in [0, 0.99]; default 0.9 */
     float dry_multiplier;       /* >= 0; 0: off, the default */
     float dry_base;             /* off below 1; default 1.75 */
     int32_t dry_allowed_length; /* >= 0; default 2 */
@@ -161,8 +167,8 @@ struct gumbel_llama_draft {
  *  tokens   [count + 1] receives the emitted tokens
  *  emitted  their number, accepted drafts + 1; one less if no token can be drawn from a row
  *  returns  GUMBEL_OK or an error; GUMBEL_ERROR_UNSUPPORTED for drafts with a mask, or with a
- *           window of penalties that would move within them; for drafts with DRY; for mirostat. On
- *           an error no token has been accepted. */
+ *           window of penalties that would move within them; for drafts with DRY; for mirostat and
+ *           adaptive_p. On an error no token has been accepted. */
 gumbel_status gumbel_llama_verify(struct llama_sampler *sampler, struct llama_context *context,
                                   const struct gumbel_llama_draft *draft, llama_token *tokens,
                                   int32_t *emitted, gumbel_error *error);

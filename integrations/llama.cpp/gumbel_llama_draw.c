@@ -105,6 +105,43 @@ gumbel_logits gumbel_llama_logits(const struct gumbel_llama_state *state, const 
         .logits = {.data = data, .dtype = GUMBEL_FLOAT32, .rows = rows, .cols = state->n_vocab}};
 }
 
+/* Calls the library for one row, with a workspace. */
+static gumbel_status call_sample(struct gumbel_llama_state *state, gumbel_device *device,
+                                 const gumbel_head *head, const gumbel_logits *logits,
+                                 const gumbel_sampling *sampling, const gumbel_output *output,
+                                 gumbel_error *error)
+{
+    size_t bytes = 0;
+    const gumbel_status status =
+        gumbel_workspace_size(device, head, logits, sampling, output, &bytes, error);
+
+    if (status != GUMBEL_OK)
+        return status;
+    if (!gumbel_llama_reserve_workspace(state, bytes)) {
+        gumbel_llama_set_error(error, "n_vocab", "out of memory for a workspace");
+        return GUMBEL_ERROR_MEMORY;
+    }
+    return head
+               ? gumbel_sample(device, NULL, head, sampling, output, state->workspace, bytes, error)
+               : gumbel_sample_logits(device, NULL, logits, sampling, output, state->workspace,
+                                      bytes, error);
+}
+
+/* Stores the drawn token's log-probability before adaptive_p, whose target follows from it. */
+static gumbel_status score_before_adaptive(struct gumbel_llama_state *state, gumbel_device *device,
+                                           const gumbel_head *head, const gumbel_logits *logits,
+                                           struct gumbel_llama_request *r, const int32_t *token,
+                                           gumbel_error *error)
+{
+    int32_t scored;
+    const gumbel_output output = {
+        .struct_size = sizeof output, .tokens = &scored, .logprobs = &state->drawn_logprob};
+
+    r->programs.adaptive_target.data = NULL;
+    r->sampling.given.data = token;
+    return call_sample(state, device, head, logits, &r->sampling, &output, error);
+}
+
 llama_token gumbel_llama_draw(struct gumbel_llama_state *state, gumbel_device *device,
                               const gumbel_head *head, const gumbel_logits *logits)
 {
@@ -112,7 +149,6 @@ llama_token gumbel_llama_draw(struct gumbel_llama_state *state, gumbel_device *d
     gumbel_error error = {"", ""};
     int32_t token = -1, row = GUMBEL_ROW_OK;
     gumbel_output output = {.struct_size = sizeof output, .tokens = &token, .status = &row};
-    size_t bytes = 0;
 
     if (state->report.position < 0)
         return gumbel_llama_fail(state, "position", "no token has been accepted yet");
@@ -121,14 +157,9 @@ llama_token gumbel_llama_draw(struct gumbel_llama_state *state, gumbel_device *d
     state->drawn = -1;
     gumbel_status status = gumbel_llama_fill_request(state, device, true, &r, &error);
     if (status == GUMBEL_OK)
-        status = gumbel_workspace_size(device, head, logits, &r.sampling, &output, &bytes, &error);
-    if (status == GUMBEL_OK && !gumbel_llama_reserve_workspace(state, bytes))
-        return gumbel_llama_fail(state, "n_vocab", "out of memory for a workspace");
-    if (status == GUMBEL_OK)
-        status = head ? gumbel_sample(device, NULL, head, &r.sampling, &output, state->workspace,
-                                      bytes, &error)
-                      : gumbel_sample_logits(device, NULL, logits, &r.sampling, &output,
-                                             state->workspace, bytes, &error);
+        status = call_sample(state, device, head, logits, &r.sampling, &output, &error);
+    if (status == GUMBEL_OK && row == GUMBEL_ROW_OK && gumbel_llama_is_adaptive(&state->params))
+        status = score_before_adaptive(state, device, head, logits, &r, &token, &error);
     if (status != GUMBEL_OK)
         return gumbel_llama_fail(state, error.field, error.message);
     if (row != GUMBEL_ROW_OK)

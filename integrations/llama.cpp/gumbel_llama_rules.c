@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Programs: the rules of `samplers` in their order, their parameters, and the state of mirostat.
+ * Programs: the rules of `samplers` in their order, their parameters, and the states of mirostat
+ * and adaptive_p.
  */
 #include "gumbel_llama_state.h"
 
@@ -26,6 +27,7 @@ static const struct {
     {"min_p", GUMBEL_PROGRAM_MIN_P},
     {"xtc", GUMBEL_PROGRAM_XTC},
     {"temperature", GUMBEL_PROGRAM_TEMPERATURE},
+    {"adaptive_p", GUMBEL_PROGRAM_ADAPTIVE_P},
     {"top-n-sigma", GUMBEL_PROGRAM_TOP_N_SIGMA},
     {"top-k", GUMBEL_PROGRAM_TOP_K},
     {"typical_p", GUMBEL_PROGRAM_TYPICAL_P},
@@ -37,15 +39,14 @@ static const struct {
     {"nucleus", GUMBEL_PROGRAM_TOP_P},
     {"min-p", GUMBEL_PROGRAM_MIN_P},
     {"temp", GUMBEL_PROGRAM_TEMPERATURE},
+    {"adaptive-p", GUMBEL_PROGRAM_ADAPTIVE_P},
     {"infill", UNSUPPORTED},
-    {"adaptive_p", UNSUPPORTED},
-    {"adaptive-p", UNSUPPORTED},
 };
 enum { WORDS = sizeof words / sizeof *words };
 
-/* The order of llama.cpp's own default. */
+/* The order of llama.cpp's own default, and adaptive_p, which has one place only. */
 static const char llama_samplers[] =
-    "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature";
+    "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature;adaptive_p";
 
 /* Stores an error; returns false. */
 static bool refuse(gumbel_error *error, const char *field, const char *format, ...)
@@ -82,9 +83,16 @@ static const char *get_word_field(int word)
         return "typical_p";
     case GUMBEL_PROGRAM_XTC:
         return "xtc_probability";
+    case GUMBEL_PROGRAM_ADAPTIVE_P:
+        return "adaptive_target";
     default:
         return get_word_text(word);
     }
+}
+
+bool gumbel_llama_is_adaptive(const struct gumbel_llama_params *params)
+{
+    return !(params->adaptive_target < 0);
 }
 
 /* Whether the parameters of a word have an effect. NaN counts as one, for the library to refuse. */
@@ -107,6 +115,8 @@ static bool is_on(const struct gumbel_llama_params *p, int word)
         return p->min_p != 0;
     case GUMBEL_PROGRAM_XTC:
         return p->xtc_probability != 0;
+    case GUMBEL_PROGRAM_ADAPTIVE_P:
+        return gumbel_llama_is_adaptive(p);
     default:
         return true;
     }
@@ -176,7 +186,7 @@ static bool needs_program(const struct gumbel_llama_params *p)
 {
     return p->samplers || p->mirostat || p->min_keep > 1 || p->dynatemp_range > 0 ||
            is_on(p, GUMBEL_PROGRAM_TYPICAL_P) || is_on(p, GUMBEL_PROGRAM_TOP_N_SIGMA) ||
-           is_on(p, GUMBEL_PROGRAM_XTC);
+           is_on(p, GUMBEL_PROGRAM_XTC) || is_on(p, GUMBEL_PROGRAM_ADAPTIVE_P);
 }
 
 /* Writes the listed rules that are on; false if one that is on is not listed. */
@@ -195,8 +205,10 @@ static bool write_program(struct gumbel_llama_state *state, const uint8_t *liste
                               : get_word_field(words[i].word),
                           "requires %s in samplers", words[i].text);
     for (int i = 0; i < count; i++)
-        if (listed[i] < PENALTIES && is_on(p, listed[i]))
+        if (listed[i] < PENALTIES && listed[i] != GUMBEL_PROGRAM_ADAPTIVE_P && is_on(p, listed[i]))
             state->rules[rules++] = listed[i];
+    if (is_on(p, GUMBEL_PROGRAM_ADAPTIVE_P)) /* llama.cpp applies it last, wherever it is listed */
+        state->rules[rules++] = GUMBEL_PROGRAM_ADAPTIVE_P;
     return true;
 }
 
@@ -207,7 +219,7 @@ static bool write_mirostat(struct gumbel_llama_state *state, gumbel_error *error
 
     if (p->samplers)
         return refuse(error, "samplers", "is not supported with mirostat");
-    for (int rule = GUMBEL_PROGRAM_MIN_P; rule <= GUMBEL_PROGRAM_XTC; rule++)
+    for (int rule = GUMBEL_PROGRAM_MIN_P; rule <= GUMBEL_PROGRAM_ADAPTIVE_P; rule++)
         if (find_word(get_word_text(rule), strlen(get_word_text(rule))) >= 0 && is_on(p, rule))
             return refuse(error, get_word_field(rule), "is not supported with mirostat");
     state->rules[0] = GUMBEL_PROGRAM_TEMPERATURE;
@@ -228,6 +240,12 @@ static bool check_parameters(const struct gumbel_llama_params *p, gumbel_error *
         return refuse(error, "dynatemp_range", "is not finite and >= 0");
     if (!isfinite(p->dynatemp_exponent) || p->dynatemp_exponent < 0)
         return refuse(error, "dynatemp_exponent", "is not finite and >= 0");
+    if (isnan(p->adaptive_target) || p->adaptive_target > 1)
+        return refuse(error, "adaptive_target", "is not in [0, 1], nor below 0, which is off");
+    if (!(p->adaptive_decay >= 0 && p->adaptive_decay <= .99f))
+        return refuse(error, "adaptive_decay", "is not in [0, 0.99]");
+    if (is_on(p, GUMBEL_PROGRAM_ADAPTIVE_P) && is_on(p, GUMBEL_PROGRAM_XTC))
+        return refuse(error, "adaptive_target", "is not supported with xtc_probability");
     if (p->min_keep < 0)
         return refuse(error, "min_keep", "is negative");
     if (p->top_n_sigma == -INFINITY)
@@ -290,28 +308,47 @@ void gumbel_llama_fill_programs(const struct gumbel_llama_state *state, gumbel_p
     }
     if (p->mirostat)
         programs->surprise.data = &state->surprise;
+    if (is_on(p, GUMBEL_PROGRAM_ADAPTIVE_P))
+        programs->adaptive_target.data = &state->adaptive.target;
 }
 
 void gumbel_llama_reset_rules(struct gumbel_llama_state *state)
 {
-    state->surprise = 2 * state->params.mirostat_tau;
+    const struct gumbel_llama_params *p = &state->params;
+    const float weight = 1 / (1 - p->adaptive_decay);
+
+    state->surprise = 2 * p->mirostat_tau;
+    state->adaptive =
+        (struct gumbel_llama_adaptive){p->adaptive_target, p->adaptive_target * weight, weight};
     state->drawn = -1;
 }
 
 void gumbel_llama_update_rules(struct gumbel_llama_state *state, llama_token token)
 {
+    const struct gumbel_llama_params *p = &state->params;
     const int32_t drawn = token == state->drawn ? token : -1;
-    const gumbel_rule_updates updates = {.struct_size = sizeof updates,
-                                         .batch = 1,
-                                         .tokens = &drawn,
-                                         .logprobs = &state->drawn_logprob,
-                                         .surprise = &state->surprise,
-                                         .surprise_target = {&state->params.mirostat_tau},
-                                         .surprise_rate = {&state->params.mirostat_eta}};
+    gumbel_rule_updates updates = {.struct_size = sizeof updates,
+                                   .batch = 1,
+                                   .tokens = &drawn,
+                                   .logprobs = &state->drawn_logprob};
     gumbel_error error = {"", ""};
 
     state->drawn = -1;
-    if (state->params.mirostat && drawn >= 0 &&
-        gumbel_update_rules(state->device, NULL, &updates, &error) != GUMBEL_OK)
+    if (drawn < 0)
+        return;
+    if (p->mirostat) {
+        updates.surprise = &state->surprise;
+        updates.surprise_target.data = &p->mirostat_tau;
+        updates.surprise_rate.data = &p->mirostat_eta;
+    } else if (gumbel_llama_is_adaptive(p)) {
+        updates.adaptive_target = &state->adaptive.target;
+        updates.adaptive_sum = &state->adaptive.sum;
+        updates.adaptive_weight = &state->adaptive.weight;
+        updates.adaptive_goal.data = &p->adaptive_target;
+        updates.adaptive_decay.data = &p->adaptive_decay;
+    } else {
+        return;
+    }
+    if (gumbel_update_rules(state->device, NULL, &updates, &error) != GUMBEL_OK)
         gumbel_llama_fail(state, error.field, error.message);
 }

@@ -30,6 +30,11 @@ struct gumbel_llama_ring {
 
 struct gumbel_llama_dry;
 
+/* State of adaptive_p: the target of the next draw, and sums over the drawn tokens. */
+struct gumbel_llama_adaptive {
+    float target, sum, weight;
+};
+
 struct gumbel_llama_state {
     struct gumbel_llama_params params; /* arrays are NULL, or the state's own */
     int32_t n_vocab;
@@ -45,9 +50,10 @@ struct gumbel_llama_state {
     struct gumbel_llama_dry *dry;                 /* NULL: off */
     uint8_t rules[GUMBEL_PROGRAM_LENGTH];         /* the program; all GUMBEL_PROGRAM_END: none */
     float surprise;                               /* mu of mirostat */
-    llama_token drawn;                            /* with mirostat: the token of the last draw if it
-                                                   * has not been accepted yet; else -1 */
-    float drawn_logprob;
+    struct gumbel_llama_adaptive adaptive;
+    llama_token drawn; /* with mirostat or adaptive_p: the token of the last draw if it has not been
+                        * accepted yet; else -1 */
+    float drawn_logprob; /* its log-probability, without adaptive_p */
     struct gumbel_llama_report report;
 
     /* State of the graph that llama.cpp built last. */
@@ -99,7 +105,10 @@ bool gumbel_llama_read_rules(struct gumbel_llama_state *state, gumbel_error *err
 /* Adds the program, if there is one, to `truncation`. */
 void gumbel_llama_fill_programs(const struct gumbel_llama_state *state, gumbel_programs *programs,
                                 gumbel_truncation *truncation);
-/* Set the state of mirostat to that of the first draw; change it for an accepted token. */
+/* Whether draws follow adaptive_p. */
+bool gumbel_llama_is_adaptive(const struct gumbel_llama_params *params);
+/* Set the states of mirostat and adaptive_p to those of the first draw; change them for an accepted
+ * token. */
 void gumbel_llama_reset_rules(struct gumbel_llama_state *state);
 void gumbel_llama_update_rules(struct gumbel_llama_state *state, llama_token token);
 

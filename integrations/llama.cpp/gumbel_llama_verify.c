@@ -16,8 +16,9 @@ static gumbel_status return_error(gumbel_status status, gumbel_error *error, con
     return status;
 }
 
-/* Check the arguments. A mask, a full window of penalties, the list of DRY and mirostat's mu would
- * change with each accepted draft, which one call of the library cannot express. */
+/* Check the arguments. A mask, a full window of penalties, the list of DRY, mirostat's mu and
+ * the target of adaptive_p would change with each accepted draft, which one call of the library
+ * cannot express. */
 static gumbel_status check_draft(const struct gumbel_llama_state *state,
                                  const struct gumbel_llama_draft *draft, gumbel_error *error)
 {
@@ -39,6 +40,9 @@ static gumbel_status check_draft(const struct gumbel_llama_state *state,
                             "is not supported with drafts");
     if (state->params.mirostat)
         return return_error(GUMBEL_ERROR_UNSUPPORTED, error, "mirostat",
+                            "is not supported with drafts");
+    if (gumbel_llama_is_adaptive(&state->params))
+        return return_error(GUMBEL_ERROR_UNSUPPORTED, error, "adaptive_target",
                             "is not supported with drafts");
     if (draft->count > 0 && state->dry)
         return return_error(GUMBEL_ERROR_UNSUPPORTED, error, "dry_multiplier",

@@ -13,7 +13,7 @@
 
 enum { TEXT = 64, PROMPT = 4, CONTEXT = 512 };
 enum way { SAMPLE, ROW, GRAPH, FUSED };
-enum rules { ORDER, PROGRAM, MIROSTAT };
+enum rules { ORDER, PROGRAM, MIROSTAT, ADAPTIVE };
 
 static const llama_token prompt[PROMPT] = {0, 1204, 269, 700};
 static struct llama_model *model;
@@ -114,6 +114,9 @@ static inline struct gumbel_llama_params text_params(uint64_t seed, int32_t leng
         params.top_p = 1;
         params.mirostat = 2;
         params.mirostat_tau = 3;
+    } else if (rules == ADAPTIVE) {
+        params.order = GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE;
+        params.adaptive_target = .2f;
     }
     return params;
 }

@@ -60,7 +60,7 @@ static void test_rules_in_all_ways(void)
     struct llama_sampler *chain = chain_of(make_sampler(1, PROMPT, false), NULL);
     write_text(SAMPLE, chain, prompt, PROMPT, plain, TEXT);
     llama_sampler_free(chain);
-    for (rules = PROGRAM; rules <= MIROSTAT; rules++) {
+    for (rules = PROGRAM; rules <= ADAPTIVE; rules++) {
         test_ways_write_one_text();
         chain = chain_of(make_sampler(1, PROMPT, false), NULL);
         write_text(SAMPLE, chain, prompt, PROMPT, text, TEXT);

@@ -10,18 +10,24 @@ grammars; on the V1 runner also for bad_words and min_tokens.
 
 **Draws from logits.** vLLM computes the logits and applies all other parameters, and the library
 draws from the result. Quantised heads are also drawn from logits. On a CPU, so are 16-bit heads, as
-vLLM's product is faster there, except for one or two rows of a head larger than the caches. Drafts
-that were not drawn at random, such as n-grams, are accepted while they equal the drawn tokens.
+vLLM's product is faster there, except for one or two rows of a head larger than the caches.
 counts() and the log report how many steps were drawn in each way.
+
+**Drafts** of all proposers are accepted while they equal the drawn tokens, which changes no text.
+Draft models, EAGLE, MTP and DFlash draw with the noise of the target, by which more of their drafts
+are accepted; other drafters, and those of older V2 runners, keep vLLM's drafts. min_p
+and logit_bias, which vLLM refuses with drafts, are accepted without tensor parallelism.
 
 **More rules.** `SamplingParams(extra_args={"gumbel": {"order": "temperature,min_p,typical_p",
 "typical_p": 0.9}})` draws by an order of rules of gumbel.sample(): `order` and typical_p,
 top_n_sigma, epsilon, eta, top_a, p_less, surprise, xtc_probability, xtc_threshold,
 smoothing_factor, smoothing_curve, adaptive_target, temperature_range, temperature_exponent and
 min_keep, each with one number; temperature, top_k, top_p and min_p are those of SamplingParams.
-Through a server, the dictionary is a string of JSON in `vllm_xargs`. Each request has its own
-rules. A faulty rule, an unknown key, and an engine without rules (tensor parallelism, drafts, GPUs
-before compute capability 9.0, unknown versions) are a ValueError when the request arrives. With
+dry_multiplier, dry_base, dry_allowed_length, dry_last_n and dry_breakers, a list of strings and of
+lists of token ids, add DRY. Through a server, the dictionary is a string of JSON in `vllm_xargs`.
+Each request has its own rules. A faulty rule, an unknown key, and an engine without rules (tensor
+parallelism, drafts, GPUs that cannot draw them, unknown versions) are a ValueError when the request
+arrives. With
 `logprobs_mode="processed_logprobs"`, steps that vLLM processes report log-probabilities before
 these rules.
 

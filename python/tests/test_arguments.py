@@ -168,6 +168,18 @@ def test_invalid_parameters_are_named(keywords, error, text):
             call(LOGITS, **keywords)
 
 
+@pytest.mark.parametrize("zeros", [(-0.0, 0, 0.0), (0, -0.0), (0.0, -0.0, 0)])
+def test_equal_zeros_are_distinct(zeros):
+    """Numbers are cached: an earlier call with an equal number must not change a later error."""
+    for value in zeros:
+        sign = "-" if str(value).startswith("-") else ""
+        with pytest.raises(ValueError, match=rf"top_p: is {sign}0;"):
+            gumbel.sample_logits(LOGITS, top_p=value)
+    for wrong in (False, np.False_):
+        with pytest.raises(TypeError, match="top_p: expected a number"):
+            gumbel.sample_logits(LOGITS, top_p=wrong)
+
+
 @pytest.mark.parametrize(
     "keywords, text",
     [

@@ -373,3 +373,39 @@ def test_values_that_change_in_place_are_checked():
     base[1] = np.nan
     with pytest.raises(ValueError, match=r"^dry_base\[1\]"):
         lists.update()
+
+
+def test_rings_in_arrays_of_the_caller():
+    """An engine's texts are rings whose counts say how far they are read."""
+    texts = RNG.integers(0, 6, (SLOTS, CAPACITY)).astype(np.int32)
+    count = np.full(SLOTS, CAPACITY, np.uint64)
+    recent = gumbel.Recent.of_arrays(texts, count)
+    assert (recent.num_slots, recent.capacity) == (SLOTS, CAPACITY)
+    lists = recent.make_lists(dry_multiplier=1.0)
+    for length in (CAPACITY, 7, 0):
+        count[:] = length
+        lists.update()
+        own = gumbel.Recent(SLOTS, CAPACITY)
+        own.start(list(texts[:, :length]))
+        wanted = own.make_lists(dry_multiplier=1.0)
+        np.testing.assert_array_equal(lists.late_ids, wanted.late_ids)
+        np.testing.assert_array_equal(lists.late_values, wanted.late_values)
+    assert (wanted.late_ids == UNUSED).all()
+    recent.append(np.full(SLOTS, 5, np.int32))
+    assert (texts[:, 0] == 5).all() and (count == 1).all()
+
+
+@pytest.mark.parametrize(
+    "tokens, count, message",
+    [
+        (np.zeros((2, 4), np.int64), np.zeros(2, np.uint64), "tokens: expected int32"),
+        (np.zeros((2, 0), np.int32), np.zeros(2, np.uint64), "tokens: "),
+        (np.zeros((4, 4), np.int32)[:, ::2], np.zeros(4, np.uint64), "tokens: "),
+        (np.zeros((2, 4), np.int32), np.zeros(2, np.int32), r"count: expected uint64 or int64"),
+        (np.zeros((2, 4), np.int32), np.zeros(3, np.uint64), r"count: expected .* \(2,\)"),
+        (np.zeros((2, 4), np.int32), np.zeros(4, np.uint64)[::2], "count: is not contiguous"),
+    ],
+)
+def test_arrays_that_are_no_rings(tokens, count, message):
+    with pytest.raises(ValueError, match=message):
+        gumbel.Recent.of_arrays(tokens, count)

@@ -11,12 +11,13 @@ import re
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Match, Optional
 
 import numpy as np
 
 from .. import DrawExplanation, explain_draw
 from .output import write_line
+from .samplers import read_samplers
 
 FILE = "LOGITS.npy"
 MAGIC = b"\x93NUMPY"
@@ -36,14 +37,20 @@ SAMPLING = (
     *("order", "top_k", "top_p", "min_p", "seed", "position"),
 )
 # Options that have no meaning without a file.
-OWN = (*SAMPLING[: len(FLOATS) + 1], "seed", "position", "row", "vocabulary", "json", "html")
+OWN = (
+    *SAMPLING[: len(FLOATS) + 1],
+    *("samplers", "seed", "position", "row", "vocabulary", "json", "html"),
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the file of logits, and the options that require it."""
     parser.add_argument("file", metavar=FILE, nargs="?", help="logits [V] or [T, V], by numpy.save")
     group = parser.add_argument_group(f"draws of {FILE}")
-    group.add_argument("--order", help="as top_k,typical_p,temperature; or llama.cpp, hf, ..")
+    order = group.add_mutually_exclusive_group()
+    order.add_argument("--order", help="as top_k,typical_p,temperature; or llama.cpp, hf, ..")
+    order.add_argument("--samplers", metavar="RULE;..", help="the order in llama.cpp's words, as "
+                       "'top_k;typ_p;min_p;temperature'")  # fmt: skip
     for name, text in FLOATS.items():
         group.add_argument(f"--{name}", type=float, metavar="X", help=text)
     group.add_argument("--seed", type=int, metavar="N", help="of all rows (default: a fresh one)")
@@ -146,16 +153,27 @@ def write_file(path: str, text: str) -> None:
         raise
 
 
-def name_option(error: Exception) -> str:
-    """The message of an error with the option in place of the argument."""
+def name_option(error: Exception, samplers: bool) -> str:
+    """The message of an error with the option in place of the argument.
+
+    samplers     whether the order is that of --samplers.
+    """
     name, colon, rest = str(error).partition(": ")
     name = re.sub(r"\[\d+\]$", "", name)
     if name == "logits":
         return f"{FILE}: {rest}"
     if not colon or name not in SAMPLING:
         return str(error)
+    if samplers:
+        name = "samplers" if name == "order" else name
+        rest = re.sub(r"\border='([^']*)'", _advise_samplers, rest)
     rest = re.sub(r"\border='([^']*)'", r"--order \1", rest)
     return f"--{name.replace('_', '-')}: {rest}"
+
+
+def _advise_samplers(order: Match[str]) -> str:
+    """An order of an error's advice, as --samplers."""
+    return f"--samplers '{order[1].replace(',', ';')}'"
 
 
 def explain_file(given: argparse.Namespace) -> DrawExplanation:
@@ -173,12 +191,14 @@ def explain_file(given: argparse.Namespace) -> DrawExplanation:
     sampling: Dict[str, Any] = {
         name: getattr(given, name) for name in SAMPLING if getattr(given, name) is not None
     }
+    if given.samplers is not None:
+        sampling["order"] = read_samplers(given.samplers)
     sampling["position"] = [start + row for row in range(first, end)]
     texts = None if given.vocabulary is None else load_vocabulary(given.vocabulary, vocab)
     try:
         return explain_draw(logits[first:end], vocabulary=texts, **sampling)
     except (TypeError, ValueError) as error:
-        raise ValueError(name_option(error)) from None
+        raise ValueError(name_option(error, given.samplers is not None)) from None
 
 
 def run_explain_draw(given: argparse.Namespace) -> int:

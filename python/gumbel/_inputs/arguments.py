@@ -148,9 +148,14 @@ def _to_float32(numbers: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(numbers, dtype=np.float32)
 
 
-@functools.lru_cache(maxsize=1024)
 def read_one_number(name: str, value: Any, dtype: type) -> Tuple[np.ndarray, int]:
     """One int or float for all rows, in host memory, and its address; cached for later calls."""
+    return _make_one_number(name, value, dtype, value == 0 and str(value))
+
+
+@functools.lru_cache(maxsize=1024, typed=True)
+def _make_one_number(name: str, value: Any, dtype: type, zero: Any) -> Tuple[np.ndarray, int]:
+    """As read_one_number(). `zero` makes -0.0, which equals 0.0, a key of its own."""
     if dtype is np.float32:
         found = _to_float32(_check_floats(name, value).reshape(1))
     else:

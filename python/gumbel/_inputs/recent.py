@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _abi
-from .arguments import INT32_MAX, read_row_integers
-from .arrays import NumpyArrays, address_of, arrays_of
+from .arguments import INT32_MAX, read_contiguous, read_row_integers
+from .arrays import NumpyArrays, address_of, arrays_of, layout_of
 from .history import History, SlotRows, call_start, call_update
 from .numbers import read_integer
 from .parameters import RowFloats, RowIntegers, Tokens, TokenSequences
@@ -83,6 +83,40 @@ class Recent:
         if history is not None:
             history.set_owner(self)
             self._struct.history = ctypes.pointer(history.to_struct())
+
+    @classmethod
+    def of_arrays(cls, tokens: Any, count: Any) -> Recent:
+        """Rings in two arrays of the caller, shaped as this class's attributes.
+
+        tokens       int32 [num_slots, capacity], contiguous. An engine's texts, of which row b has
+                     token i at place i, are rings that never wrap.
+        count        uint64, int64 in torch, [num_slots]; on the device of `tokens`.
+
+        The caller may change both between calls of this object and of its RowLists.
+        """
+        recent = cls.__new__(cls)
+        found = read_contiguous("tokens", tokens)
+        arrays = arrays_of({"tokens": tokens, "count": count}, None, None)
+        counts = layout_of("count", count)
+        if found.dtype != "int32" or 0 in found.shape or found.shape[1] > _abi.RECENT_MAX:
+            raise ValueError(
+                f"tokens: expected int32 [num_slots, 1 to {_abi.RECENT_MAX}], got {found.dtype} "
+                f"{found.shape}"
+            )
+        if counts.dtype not in ("int64", "uint64") or counts.shape != found.shape[:1]:
+            raise ValueError(
+                f"count: expected uint64 or int64 ({found.shape[0]},), got {counts.dtype} "
+                f"{counts.shape}"
+            )
+        if counts.strides != (8,) and found.shape[0] > 1:
+            raise ValueError("count: is not contiguous; copy the array first")
+        recent.num_slots, recent.capacity = found.shape
+        recent.device, recent.history, recent._window = arrays.name, None, None
+        recent.tokens, recent.count = tokens, count
+        recent._struct = _abi.Recent(
+            capacity=recent.capacity, tokens=found.address, count=counts.address
+        )
+        return recent
 
     def start(
         self,

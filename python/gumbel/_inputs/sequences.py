@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
@@ -16,6 +16,14 @@ from .tensors import to_numpy
 _WANTED = "a list of sequences of token ids, or one such list for each row"
 
 
+class SequenceArrays(NamedTuple):
+    """Sequences in the library's format, host arrays that are neither checked nor sorted again."""
+
+    offsets: np.ndarray  # int64 [count + 1]
+    ids: np.ndarray  # int32
+    of_row: Optional[np.ndarray] = None  # int64 [B + 1]; None: all rows have all
+
+
 def read_sequences(
     name: str, value: Any, batch: int, arrays: NumpyArrays, ordered: bool
 ) -> tuple[_abi.Sequences, list[Any]]:
@@ -23,6 +31,8 @@ def read_sequences(
 
     ordered      whether to sort the sequences of a row by their first ids.
     """
+    if isinstance(value, SequenceArrays):
+        return _make_struct(value, arrays)
     value = _read_list(name, value, _WANTED)
     entries = [_read_list(f"{name}[{i}]", each, "token ids") for i, each in enumerate(value)]
     if any(_has_lists(each) for each in entries) or (entries and not any(map(len, entries))):
@@ -38,10 +48,18 @@ def read_sequences(
         rows = [sorted(row, key=lambda ids: int(ids[0])) for row in rows]
     found = [ids for row in rows for ids in row]
     offsets = np.cumsum([0, *map(len, found)], dtype=np.int64)
-    parts = (offsets, np.concatenate([np.empty(0, np.int32), *found]), of_row)
-    held = [None if part is None else arrays.to_device(part) for part in parts]
+    return _make_struct(
+        SequenceArrays(offsets, np.concatenate([np.empty(0, np.int32), *found]), of_row), arrays
+    )
+
+
+def _make_struct(
+    sequences: SequenceArrays, arrays: NumpyArrays
+) -> tuple[_abi.Sequences, list[Any]]:
+    held = [None if part is None else arrays.to_device(part) for part in sequences]
     places = [address_of(part) for part in held]
-    return _abi.Sequences(places[0], places[1], len(found), places[2]), held
+    count = len(sequences.offsets) - 1
+    return _abi.Sequences(places[0], places[1], count, places[2]), held
 
 
 def _read_list(name: str, value: Any, wanted: str) -> Any:

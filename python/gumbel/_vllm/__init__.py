@@ -11,7 +11,10 @@
 | draw_parameters | sampling parameters of a step, as the library takes them |
 | requests_v1, requests_v2, masks | read them from the runners |
 | batch_history, slot_history | the tokens that penalties count, of the V1 and the V2 runner |
-| request_rules | rules of requests (extra_args), checked where requests arrive |
+| request_rules, rule_devices | rules of requests (extra_args), checked where requests arrive |
+| dry, dry_lists | DRY of requests: its keys and breakers, its token lists |
+| drafting | drafts that are drawn with the noise of the target |
+| draft_requests | min_p and logit_bias of requests under drafts |
 | drawer | draws from hidden states if the logits were not read, else from logits |
 | ranks | vLLM's ranks of tokens |
 | kept_tokens | vLLM's sampling masks: the tokens that truncation keeps |

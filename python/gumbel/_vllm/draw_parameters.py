@@ -10,6 +10,7 @@ from typing import Any, Optional
 import torch
 
 from .._inputs.history import History
+from .._inputs.row_lists import RowLists
 
 PENALTIES = ("repetition_penalty", "frequency_penalty", "presence_penalty")
 TRUNCATION = ("top_k", "top_p", "min_p")
@@ -30,6 +31,7 @@ class DrawParameters:
     orders       of the programs that `rows` names; empty: vLLM's order.
     kept_ids     places of a row for the tokens that truncation keeps; 0: they are not listed. Ties
                  of top_k are then cut, so that every row of at most this top_k fits.
+    lists        token lists of the rows (dry_lists.py), made for this step. None: there are none.
     others       further draws, and the rows bool [B] whose results are theirs (request_rules.py).
     """
 
@@ -41,6 +43,7 @@ class DrawParameters:
     batch_key: Any = None
     orders: tuple[str, ...] = ()
     kept_ids: int = 0
+    lists: Optional[RowLists] = None
     others: list[tuple[torch.Tensor, "DrawParameters"]] = field(default_factory=list)
 
     @property
@@ -56,7 +59,7 @@ class DrawParameters:
     @property
     def preparable(self) -> bool:
         """Whether a prepared call can serve later steps, too: there are no lists and no mask."""
-        return not self.more and self.mask is None
+        return not self.more and self.mask is None and self.lists is None
 
     @functools.cached_property
     def call_key(self) -> tuple[Any, ...]:
@@ -75,7 +78,8 @@ class DrawParameters:
         """Arguments of a call that edit logits before the temperature."""
         penalties = {name: self.rows[name] for name in PENALTIES if name in self.rows}
         mask = None if self.mask is None else self.by_entry(self.mask, -1)
-        return {**penalties, **self.more, "mask": mask, "history": self.history}
+        found = {**penalties, **self.more, "mask": mask, "history": self.history}
+        return found if self.lists is None else {**found, "lists": self.lists}
 
     def arguments(self) -> dict[str, Any]:
         """All arguments of a call, with the bits of int64 seeds as uint64."""

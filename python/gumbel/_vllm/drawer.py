@@ -240,6 +240,24 @@ class Drawer:
         emitted: Any = out.emitted
         return found, emitted.clamp(min=1), Drawn(found, kept=out.kept, kept_ids=out.kept_ids)
 
+    def propose(
+        self, logits: Any, parameters: DrawParameters, captures: bool = False
+    ) -> torch.Tensor:
+        """int64 [n]: a draft for each row of a drafter's logits; neither counted nor reported.
+
+        captures     whether a CUDA graph is captured: the call then has memory of its own, which
+                     the graph keeps.
+        """
+        calls, inputs, given = calls_for(logits)
+        if captures:
+            arguments = parameters.arguments()
+            out = calls.sample(*inputs, **given, **arguments, logprobs=None)
+        else:
+            with use_workspace(self.workspace):
+                out = self._call(logits, (calls, inputs, given), parameters, None)
+        tokens: torch.Tensor = out.tokens.view(-1).clamp(min=0).long()
+        return tokens
+
     def _call(
         self,
         logits: Any,

@@ -24,14 +24,18 @@ from .. import _abi
 from .._calls import sample_calls as _sampling
 from .._inputs.numbers import is_off
 from .._inputs.programs import ROW_PARAMETERS, read_orders
+from .._inputs.row_lists import RowLists
+from . import dry
+from .draft_requests import admit_under_drafts, find_front_end_hooks
 from .draw_parameters import DrawParameters
+from .rule_devices import find_rules_problem
 from .support import refusal, returns_masks
 from .vllm_versions import is_known
 
 NAME = "gumbel"  # of the dictionary in extra_args
 PLAIN = "vllm"  # the order of requests without rules
 _OWN = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}  # vLLM's, when they are off
-_KEYS = ("order", *ROW_PARAMETERS, "p_less", *_OWN)
+_KEYS = ("order", *ROW_PARAMETERS, "p_less", *_OWN, *dry.KEYS)
 _FIELD = f"extra_args[{NAME!r}]"
 _stock_process = InputProcessor.process_inputs
 
@@ -42,6 +46,7 @@ class Rules:
 
     order: str
     values: dict[str, float]
+    dry: Optional[dry.Dry] = None
 
     @property
     def is_ranged(self) -> bool:
@@ -65,16 +70,18 @@ def _load(given: Any) -> dict[str, Any]:
             raise ValueError(f"{_FIELD}: is no JSON: {fault}") from None
     if not isinstance(given, dict):
         raise ValueError(f"{_FIELD}: is a {type(given).__name__}, expected a dictionary of rules")
-    for key in given:
+    try:
+        renamed = dry.rename_keys(given)
+    except ValueError as fault:
+        raise ValueError(f"{_FIELD}: {fault}") from None
+    for key in renamed:
         if key not in _KEYS:
             raise ValueError(f"{_FIELD}: {key!r} is none of {', '.join(_KEYS)}")
-    return given
+    return renamed
 
 
 def _find_refusal(config: Any) -> Optional[str]:
     """The reason why an engine of this configuration has no rules; None: it has."""
-    from vllm.platforms import current_platform
-
     reason = refusal(config)
     if reason is not None:
         return f"draws are vLLM's own, as {reason}"
@@ -83,20 +90,22 @@ def _find_refusal(config: Any) -> Optional[str]:
         "are not supported with tensor parallelism": ranks > 1,
         "are not supported with drafts": config.speculative_config is not None,
         f"are not supported with vLLM {vllm.__version__}": not is_known(vllm.__version__),
-        "require a CPU, or a GPU of compute capability 9.0 or later": not (
-            current_platform.is_cpu()
-            or (current_platform.is_cuda() and current_platform.has_device_capability(90))
-        ),
     }
-    return next((reason for reason, holds in reasons.items() if holds), None)
+    reason = next((reason for reason, holds in reasons.items() if holds), None)
+    return reason or find_rules_problem(config)
 
 
-def parse(given: Any, parameters: Any) -> dict[str, Any]:
+def parse(given: Any, parameters: Any, tokenizer: Any = None) -> dict[str, Any]:
     """The rules of a request in the form that workers read; ValueError names what is wrong.
 
     parameters   SamplingParams: temperature, top_k, top_p and min_p, unless `given` has them.
+    tokenizer    of the model; None: there is none.
     """
     values = dict(_load(given))
+    try:
+        repeats = dry.take_dry(values, tokenizer)
+    except (TypeError, ValueError, OverflowError) as fault:
+        raise ValueError(f"{_FIELD}: {fault}") from None
     for name, off in _OWN.items():
         values.setdefault(name, getattr(parameters, name))
     if isinstance(values["top_k"], int):
@@ -120,10 +129,11 @@ def parse(given: Any, parameters: Any) -> dict[str, Any]:
     on.update(kinds.get(name) or name for name in values)
     rules = [rule for rule in found.rules if rule == "temperature" or rule in on]
     values.setdefault("temperature", 1.0)
-    return {**values, "order": ",".join(rules), **({"p_less": True} if "p_less" in on else {})}
+    p_less = {"p_less": True} if "p_less" in on else {}
+    return {**values, "order": ",".join(rules), **p_less, **repeats}
 
 
-def admit(parameters: Any, config: Any) -> None:
+def admit(parameters: Any, config: Any, tokenizer: Any = None) -> None:
     """Check the rules of a request's own SamplingParams, and put them into the workers' form."""
     given = (getattr(parameters, "extra_args", None) or {}).get(NAME)
     if given is None:
@@ -131,10 +141,10 @@ def admit(parameters: Any, config: Any) -> None:
     reason = _find_refusal(config)
     if reason is not None:
         raise ValueError(f"{_FIELD}: {reason}")
-    values = parse(given, parameters)
-    if values["temperature"] == 0:  # greedy rows skip their program
-        if returns_masks(config):
-            raise ValueError(f"{_FIELD}: temperature: is 0, but sampling masks are requested")
+    values = parse(given, parameters, tokenizer)
+    if values["temperature"] == 0 and returns_masks(config):
+        raise ValueError(f"{_FIELD}: temperature: is 0, but sampling masks are requested")
+    if values["temperature"] == 0 and not dry.read_dry(values):  # greedy rows skip their program
         parameters.extra_args = {k: v for k, v in parameters.extra_args.items() if k != NAME}
         parameters.temperature = 0.0
         return
@@ -146,13 +156,14 @@ def admit(parameters: Any, config: Any) -> None:
 @functools.wraps(_stock_process)
 def _process_inputs(self: Any, *arguments: Any, **named: Any) -> Any:
     """A request, with checked rules."""
-    request = _stock_process(self, *arguments, **named)
+    with admit_under_drafts(self.vllm_config):
+        request = _stock_process(self, *arguments, **named)
     if request.sampling_params is not None:
-        admit(request.sampling_params, self.vllm_config)
+        admit(request.sampling_params, self.vllm_config, self.tokenizer)
     return request
 
 
-HOOKS = ((InputProcessor, "process_inputs", _process_inputs),)
+HOOKS = ((InputProcessor, "process_inputs", _process_inputs), *find_front_end_hooks())
 
 # ----------------------------------------------------------------------------------- draws ----
 
@@ -162,8 +173,9 @@ def read(parameters: Any) -> Optional[Rules]:
     values = (getattr(parameters, "extra_args", None) or {}).get(NAME)
     if not isinstance(values, dict) or not {"order", "temperature"} <= values.keys():
         return None
-    numbers = {name: value for name, value in values.items() if name not in ("order", "p_less")}
-    return Rules(values["order"], numbers)
+    others = ("order", "p_less", *dry.KEYS)
+    numbers = {name: value for name, value in values.items() if name not in others}
+    return Rules(values["order"], numbers, dry.read_dry(values))
 
 
 class _Part:
@@ -196,10 +208,14 @@ class BatchRules:
 
     entries      of each row, the entry of DrawParameters.rows that it has.
     rules        of the entries that have rules.
+    dry          of the entries that have DRY.
+    lists        of the rows, for DRY; whoever makes them updates them at each step.
     """
 
     def __init__(self, entries: Iterable[int], rules: dict[int, Rules]) -> None:
         self.entries = list(entries)
+        self.dry = {entry: it.dry for entry, it in rules.items() if it.dry is not None}
+        self.lists: Optional[RowLists] = None
         self.parts: list[_Part] = [_Part()]
         for entry, found in rules.items():
             part = next((it for it in self.parts if it.takes(found)), None)
@@ -217,6 +233,7 @@ class BatchRules:
                 parameters,
                 rows=_rows_of(part, parameters.rows, functools.partial(_held, hold, place)),
                 orders=tuple(part.orders),
+                lists=self.lists,
             )
             for place, part in enumerate(self.parts)
         ]

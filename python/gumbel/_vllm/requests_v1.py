@@ -19,6 +19,7 @@ from vllm.v1.sample.logits_processor.builtin import (
 from . import masks
 from .batch_history import history_of
 from .draw_parameters import DrawParameters, LogprobsRequest
+from .dry_lists import rings_of
 from .drawer import TOP_MAX
 from .groups import seed_generator
 from .request_rules import BatchRules, read
@@ -102,8 +103,7 @@ def read_parameters(metadata: Any, step: Step, requests: int) -> Optional[DrawPa
     banned: dict[int, list[int]] = defaultdict(list)
     for processor in metadata.logitsprocs.all:
         if type(processor) is MinPLogitsProcessor:
-            if processor.min_p_count:
-                rows["min_p"] = processor.min_p.view(-1)
+            rows.update(read_min_p(metadata))
         elif type(processor) is LogitBiasLogitsProcessor:
             if not all(map(can_bias, processor.biases.values())):
                 return None
@@ -140,7 +140,10 @@ def read_parameters(metadata: Any, step: Step, requests: int) -> Optional[DrawPa
 
 
 def rules_of(metadata: Any, step: Step, requests: int) -> Optional[BatchRules]:
-    """The rules of the requests; None: there are none. The metadata belongs to one batch."""
+    """The rules of the requests, with the lists of this step; None: there are no rules.
+
+    The metadata belongs to one batch.
+    """
     known: Optional[tuple[int, Optional[BatchRules]]] = getattr(metadata, "_gumbel_rules", None)
     if known is None or known[0] != requests:
         states = (step.runner.requests[name] for name in step.runner.input_batch.req_ids[:requests])
@@ -148,7 +151,42 @@ def rules_of(metadata: Any, step: Step, requests: int) -> Optional[BatchRules]:
         rules = {row: each for row, each in found.items() if each is not None}
         known = requests, BatchRules(range(requests), rules) if rules else None
         metadata._gumbel_rules = known
-    return known[1]
+    found_rules = known[1]
+    if found_rules is not None and found_rules.dry:
+        rings = rings_of(step.runner, metadata)
+        rings.update(step.runner.input_batch, found_rules.dry)
+        if found_rules.lists is None:
+            found_rules.lists = rings.make_lists(found_rules.dry, requests)
+        else:
+            found_rules.lists.update()
+    return found_rules
+
+
+def read_min_p(metadata: Any) -> dict[str, torch.Tensor]:
+    """The row parameter min_p, if a request has it."""
+    return {
+        "min_p": processor.min_p.view(-1)
+        for processor in metadata.logitsprocs.all
+        if type(processor) is MinPLogitsProcessor and processor.min_p_count
+    }
+
+
+def add_draft_biases(logits: torch.Tensor, metadata: Any, drafts: Any) -> None:
+    """Add the biases of requests to the rows of their drafts, in place.
+
+    vLLM's processors then change these rows, without biases, and the last row of each request, with
+    its biases.
+    """
+    ends = [0, *drafts.cu_num_draft_tokens.tolist()]
+    rows = drafts.target_logits_indices.long()
+    for processor in metadata.logitsprocs.all:
+        if type(processor) is not LogitBiasLogitsProcessor:
+            continue
+        for request, biases in processor.biases.items():
+            ids = torch.tensor(list(biases), device=logits.device)
+            values = torch.tensor(list(biases.values()), dtype=torch.float32, device=logits.device)
+            for row in rows[ends[request] : ends[request + 1]].tolist():
+                logits[row, ids] += values
 
 
 def can_bias(biases: dict[int, float]) -> bool:

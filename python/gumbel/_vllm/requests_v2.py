@@ -13,10 +13,12 @@ from vllm.v1.worker.gpu.sample.logit_bias import LogitBiasState
 from vllm.v1.worker.gpu.sample.penalties import PenaltiesState, use_penalty
 from vllm.v1.worker.gpu.sample.states import NO_LOGPROBS
 
-from .draw_parameters import PENALTIES, DrawParameters, LogprobsRequest
+from .draw_parameters import PENALTIES, TRUNCATION, DrawParameters, LogprobsRequest
 from .drawer import TOP_MAX
+from .dry_lists import SlotRings, make_dry_lists
 from .requests_v1 import FLOAT32_MAX, can_bias
 from .request_rules import BatchRules, Rules, read
+from .._inputs.row_lists import RowLists
 from .slot_history import SlotHistory
 
 _KNOWN = (LogitBiasState, PenaltiesState, BadWordsState)
@@ -40,6 +42,7 @@ class _BatchSummary:
     lists: dict[str, Any]  # as Slots._lists()
     logprobs: tuple[bool, Optional[LogprobsRequest]]  # as Slots.logprobs_request()
     rules: dict[int, Rules]  # of the slots that have rules
+    text_lists: Optional[RowLists] = None  # of DRY, at the first call
     parameters: Optional[DrawParameters] = None  # as Slots.parameters(), at the first call
     index: Optional[torch.Tensor] = None  # int64 [B]: the slot of each row, with `parameters`
 
@@ -64,6 +67,7 @@ class Slots:
         self.allowed: list[list[int]] = [[] for _ in range(count)]
         self.rules: list[Optional[Rules]] = [None] * count
         self._history: Optional[SlotHistory] = None
+        self._rings: Optional[SlotRings] = None
         self._is_stale = True  # requests were added after the tensors below were written
         self._values: dict[str, torch.Tensor] = {}
         self._positions = torch.zeros(count, dtype=torch.int64, device=device)
@@ -127,6 +131,11 @@ class Slots:
             rows["temperature"] = (rows["temperature"] > 0).float()
         return rows
 
+    def truncation(self, slots: torch.Tensor) -> dict[str, torch.Tensor]:
+        """top_k, top_p and min_p of these slots, if the latest batch uses them."""
+        used = () if self._batch is None else self._batch.used
+        return {name: self._state(name).gpu[slots] for name in TRUNCATION if name in used}
+
     def parameters(self, batch: Any) -> DrawParameters:
         """The draw parameters of a batch of one row a request, by slot.
 
@@ -135,8 +144,9 @@ class Slots:
         summary = self._summary(batch)
         if self._is_stale:
             self._write_values()
+        lists = self._update_lists(batch, summary)
         if summary.parameters is None:
-            summary.index, summary.parameters = self._read_parameters(batch, summary)
+            summary.index, summary.parameters = self._read_parameters(batch, summary, lists)
         self._positions.index_copy_(0, summary.index, _last_positions(batch))
         if self._history is not None and len(summary.penalised):
             self._history.update(batch, summary.penalised)
@@ -149,7 +159,9 @@ class Slots:
             return parameters
         slots = batch.idx_mapping_np.tolist()
         rules = {row: known.rules[slot] for row, slot in enumerate(slots) if slot in known.rules}
-        return BatchRules(range(len(slots)), rules).add_to(parameters)
+        found = BatchRules(range(len(slots)), rules)
+        found.lists = self._update_lists(batch, known)
+        return found.add_to(parameters)
 
     def listed_parameters(self, batch: Any) -> DrawParameters:
         """The draw parameters of a batch whose drafts are verified, by request."""
@@ -185,8 +197,24 @@ class Slots:
         served = count <= TOP_MAX and not ids and mode in ("raw_logprobs", "processed_logprobs")
         return served, LogprobsRequest(count, mode == "raw_logprobs") if served else None
 
+    def _update_lists(self, batch: Any, summary: _BatchSummary) -> Optional[RowLists]:
+        """The lists of a step's rows, made from their texts; None: no request has DRY."""
+        dry = {slot: it.dry for slot, it in summary.rules.items() if it.dry is not None}
+        if not dry:
+            return None
+        if self._rings is None:
+            self._rings = SlotRings(self.sampler.req_states)
+        slots = batch.idx_mapping.to(torch.int32, copy=True)
+        self._rings.update(slots.long(), _last_positions(batch))
+        if summary.text_lists is None:
+            entries = batch.idx_mapping_np.tolist()
+            summary.text_lists = make_dry_lists(self._rings.recent, dry, entries, slots)
+        else:
+            summary.text_lists.update()
+        return summary.text_lists
+
     def _read_parameters(
-        self, batch: Any, summary: _BatchSummary
+        self, batch: Any, summary: _BatchSummary, lists: Optional[RowLists]
     ) -> tuple[torch.Tensor, DrawParameters]:
         """The slot of each row, as an index of torch, and the draw parameters by slot."""
         slots, index = self._slot_of_row[: batch.num_reqs], self._slot_index[: batch.num_reqs]
@@ -203,6 +231,7 @@ class Slots:
         parameters = DrawParameters(rows, summary.lists, history=history, slots=slots)
         if summary.rules:
             rules = BatchRules(batch.idx_mapping_np.tolist(), summary.rules)
+            rules.lists = lists
             parameters = rules.add_to(parameters, self._hold)
         return index, parameters
 

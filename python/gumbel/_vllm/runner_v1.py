@@ -15,14 +15,22 @@ from vllm.v1.sample.sampler import Sampler
 from vllm.v1.worker import gpu_model_runner
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
-from . import faults, masks
+from . import draft_requests, drafting, faults, masks
 from .batch_history import end_step
 from .counts import counts
 from .draw_parameters import DrawParameters, LogprobsRequest
 from .drawer import Drawer
 from .lazy import defer_products, is_lazy, materialise
 from .memory import reserve_in_profile
-from .requests_v1 import Step, read_logprobs_request, read_parameters, read_rows, rules_of
+from .requests_v1 import (
+    Step,
+    add_draft_biases,
+    read_logprobs_request,
+    read_min_p,
+    read_parameters,
+    read_rows,
+    rules_of,
+)
 from .self_check import attempt, is_unproven, prove_first_draw
 from .support import is_served
 from .vllm_versions import check_hooks
@@ -60,6 +68,7 @@ def _sample(self: Any, logits: Any, spec_decode_metadata: Any) -> Any:
     """A step's draw; passes the runner and its drafts to the samplers, by _step."""
     if not is_served(self):
         return _stock_sample(self, logits, spec_decode_metadata)
+    drafting.note_runner(self)
     drafts = None if spec_decode_metadata is None else spec_decode_metadata.num_draft_tokens
     _step.now = Step(self, drafts)
     try:
@@ -144,10 +153,13 @@ def _draw_processed(
 
 @functools.wraps(_stock_reject)
 def _reject(self: Any, metadata: Any, draft_probs: Any, logits: Any, sampling_metadata: Any) -> Any:
-    """Verification of drafts; n-gram drafts are accepted while they equal the drawn tokens."""
+    """Verification of drafts, which are accepted while they equal the drawn tokens.
+
+    `draft_probs`, by which a drafter has drawn, are not needed to accept equal tokens.
+    """
     step = _now()
     unproven = step is not None and is_lazy(logits) and is_unproven(step.runner)
-    if step is None or draft_probs is not None or self.synthetic_mode or unproven:
+    if step is None or self.synthetic_mode or unproven:
         counts.stock += step is not None
         _step.now = None  # vLLM also draws the bonus token
         return _stock_reject(self, metadata, draft_probs, materialise(logits), sampling_metadata)
@@ -158,9 +170,8 @@ def _reject(self: Any, metadata: Any, draft_probs: Any, logits: Any, sampling_me
     shown = logits
     if parameters is None or (count is not None and self.is_processed_logprobs_mode):
         logits = _processed(self, metadata, materialise(logits), sampling_metadata)
-        parameters = DrawParameters(
-            read_rows(sampling_metadata, step, len(metadata.num_draft_tokens))
-        )
+        rows = read_rows(sampling_metadata, step, len(metadata.num_draft_tokens))
+        parameters = DrawParameters({**rows, **read_min_p(sampling_metadata)})
         counted_as = "processed"
         shown = logits if self.is_processed_logprobs_mode else shown
     found = _verified(drawer_of(step.runner), logits, parameters, metadata, counted_as)
@@ -189,6 +200,7 @@ def _processed(
     """Logits [n, V] after vLLM's processors, before any temperature."""
     changed = logits.to(torch.float32, copy=True)
     drafts, last = metadata.target_logits_indices.long(), metadata.bonus_logits_indices.long()
+    add_draft_biases(changed, sampling_metadata, metadata)
     changed[drafts] = self.apply_logits_processors(changed[drafts], sampling_metadata, metadata)
     changed[last] = self.sampler.apply_logits_processors(changed[last], sampling_metadata, True)
     return changed
@@ -232,6 +244,8 @@ HOOKS = (
     (RejectionSampler, "forward", _reject),
     (TopKTopPSampler, "__call__", _draw_processed),
     (gpu_model_runner, "apply_grammar_bitmask", _grammar),
+    *drafting.find_v1_hooks(),
+    *draft_requests.find_v1_hooks(),
 )
 
 

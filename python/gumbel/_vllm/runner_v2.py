@@ -20,6 +20,7 @@ from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
 
 from . import faults, masks
 from .counts import counts
+from .drafting import find_v2_hooks, note_sampler
 from .draw_parameters import DrawParameters, LogprobsRequest
 from .drawer import Drawer, Drawn
 from .kept_tokens import pack_emitted, pack_kept
@@ -167,7 +168,7 @@ def count_tokens(base: Any, sampled: torch.Tensor, batch: Any) -> Any:
 
 
 class Verifier:
-    """vLLM's rejection sampler; n-gram drafts are accepted while they equal the drawn tokens."""
+    """vLLM's rejection sampler; drafts are accepted while they equal the drawn tokens."""
 
     def __init__(self, base: Any, sampler: Sampler) -> None:
         self.base, self.sampler = base, sampler
@@ -182,11 +183,13 @@ class Verifier:
         draft_logits: Optional[torch.Tensor] = None,
         invalid_drafts: Optional[torch.Tensor] = None,
     ) -> SamplerOutput:
-        """The tokens of each request: accepted drafts and one drawn token."""
+        """The tokens of each request: accepted drafts and one drawn token.
+
+        `draft_logits`, from which a drafter has drawn, are not needed to accept equal tokens.
+        """
         sampler, batch = self.sampler, input_batch
         unproven = is_lazy(logits) and is_unproven(sampler)
-        by_vllm = draft_logits is not None or sampler.base.compute_nans or unproven
-        if by_vllm or not is_deferring():
+        if sampler.base.compute_nans or unproven or not is_deferring():
             counts.stock += is_deferring()
             sampler.slots.skip(batch)
             rest = () if invalid_drafts is None else (invalid_drafts,)
@@ -268,14 +271,23 @@ def _truncate(base: Any, logits: torch.Tensor, batch: Any) -> torch.Tensor:
     return cut
 
 
+def _drawing_sampler(runner: Any) -> Optional[Sampler]:
+    """The sampler of a runner's steps; None: vLLM draws."""
+    found = runner.sampler
+    return found if isinstance(found, Sampler) and found._gumbel_serves else None
+
+
 def _drawer_of(runner: Any) -> Optional[Drawer]:
-    """The drawer of a runner's steps; None: vLLM draws."""
-    return runner.sampler.drawer if isinstance(runner.sampler, Sampler) else None
+    """The drawer of a runner's steps; None: vLLM draws. Also has drafts drawn by it."""
+    sampler = _drawing_sampler(runner)
+    note_sampler(runner, sampler)  # before graphs are captured
+    return None if sampler is None else sampler.drawer
 
 
 @functools.wraps(_stock_sample)
 def _sample(self: Any, *arguments: Any, **named: Any) -> Any:
     """A step's draw, with deferred logits."""
+    note_sampler(self, _drawing_sampler(self))
     draws = isinstance(self.sampler, Sampler) and self.sampler._gumbel_serves
     with defer_products(draws):
         return _stock_sample(self, *arguments, **named)
@@ -329,6 +341,7 @@ HOOKS = (
     (GPUModelRunner, "sample_tokens", _sample_tokens),
     (ModelState, "custom_sampler", _custom_sampler),
     (StructuredOutputsWorker, "apply_grammar_bitmask", _grammar),
+    *find_v2_hooks(),
 )
 
 

@@ -58,6 +58,29 @@ def test_all_options_reach_the_draw(file, tmp_path):
     assert json.loads(run_succeeding(file, *options)) == expected.to_dict()
 
 
+@pytest.mark.parametrize(
+    ("samplers", "order"),
+    [
+        ("top_k;top_p;min_p;temperature", "top_k,top_p,min_p,temperature"),
+        ("penalties;dry;typ;top-k;min-p;temp", "typical_p,top_k,min_p,temperature"),
+        ("temp;top-n-sigma;top-k;typical-p;xtc", "temperature,top_n_sigma,top_k,typical_p,xtc"),
+    ],
+)
+def test_samplers_are_an_order_in_words_of_llama_cpp(file, samplers, order):
+    rules = {"top_k": 9, "temperature": 0.5}
+    options = ["--top-k=9", "--temperature=0.5", "--seed=7", "--json", f"--samplers={samplers}"]
+    expected = gumbel.explain_draw(LOGITS, order=order, seed=7, **rules).to_dict()
+    assert json.loads(run_succeeding(file, *options)) == expected
+    other = ",".join(reversed(order.split(",")))
+    if "xtc" not in order:  # XTC must be last: the order matters to the result
+        assert gumbel.explain_draw(LOGITS, order=other, seed=7, **rules).to_dict() != expected
+
+
+def test_order_and_samplers_exclude_each_other(file):
+    done = run_command(file, "--order=hf", "--samplers=temp")
+    assert done.returncode == 2 and "--samplers: not allowed with argument --order" in done.stderr
+
+
 def test_a_page_replaces_the_old_file(file, tmp_path):
     page = tmp_path / "page.html"
     page.write_text("old")
@@ -160,6 +183,18 @@ def test_files_that_are_no_logits(tmp_path, kind, message):
         (["--temperature=nan"], "--temperature: "),
         (["--order=mirostat"], "--order: 'mirostat' is none of"),
         (["--typical-p=0.5"], "--typical-p: the order 'min_p,top_k,top_p' does not list"),
+        (["--samplers=top_k;mirostat"], "--samplers: 'mirostat' is none of penalties, dry, "),
+        (["--samplers="], "--samplers: '' is none of"),
+        (["--samplers=temp;"], "--samplers: '' is none of"),
+        (["--samplers=top_k"], "--samplers: lists no temperature; name the place"),
+        (["--samplers=temp;dry"], "--samplers: lists dry after other words; penalties, then dry"),
+        (["--samplers=temp;top-k;top_k"], "--samplers: lists 'top_k' twice"),
+        (["--samplers=temp;xtc;top_k"], "--samplers: lists 'top_k' after 'xtc'"),
+        (
+            ["--samplers=top_k;temp", "--typical-p=0.5"],
+            "--typical-p: the order 'top_k,temperature' does not list 'typical_p'; name the place "
+            "of the rule, as in --samplers 'top_k;temperature;typical_p'",
+        ),
         (["--batch=2"], "--batch: cannot be combined with LOGITS.npy"),
         (["--vocabulary=missing.txt"], "--vocabulary: cannot read missing.txt: No such file"),
         (["--html=missing/page.html"], "--html: cannot write missing/page.html: No such file"),
@@ -189,7 +224,9 @@ def test_vocabularies_that_do_not_fit(file, tmp_path, content, message):
         load_vocabulary(str(tmp_path / "words"), 50)
 
 
-@pytest.mark.parametrize("option", ["--seed=1", "--json", "--html=x", "--order=hf", "--row=0"])
+@pytest.mark.parametrize(
+    "option", ["--seed=1", "--json", "--html=x", "--order=hf", "--samplers=temp", "--row=0"]
+)
 def test_options_that_require_a_file(option):
     done = run_command(option)
     assert done.returncode == 2 and "requires a file: gumbel explain LOGITS.npy" in done.stderr

@@ -21,6 +21,7 @@ CASES = {
     "penalties": PENALTIES,
     "penalties and logprobs": {**PENALTIES, "logprobs": 2},
     "logit_bias": {"logit_bias": {"12": -3.0, "268": -4.0, "300": 2.0}},
+    "min_p": {"min_p": 0.2},
     "allowed_token_ids": {"allowed_token_ids": [12, 268, 300, 259, 288, 1000]},
     "bad_words": {"bad_words": [" and", " and all", ","]},
     "min_tokens": {"min_tokens": 5, **ENDS},
@@ -45,7 +46,7 @@ NGRAMS = {
     "prompt_lookup_min": 1,
 }
 # vLLM does not support these with drafts, and raises an error.
-WITHOUT_DRAFTS = ("logit_bias", "prompt_logprobs", "many logprobs")
+WITHOUT_DRAFTS = ("prompt_logprobs", "many logprobs")
 
 
 def way_of(name, runner):

@@ -13,7 +13,7 @@ need_vllm()
 import gumbel  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from gumbel._vllm import request_rules as rules  # noqa: E402
+from gumbel._vllm import request_rules as rules, rule_devices  # noqa: E402
 from gumbel._vllm.draw_parameters import DrawParameters, LogprobsRequest  # noqa: E402
 from gumbel._vllm.drawer import Drawer  # noqa: E402
 from gumbel_command import run_generate  # noqa: E402
@@ -241,19 +241,51 @@ def test_configurations_without_rules(changes, words):
     rules.admit(SamplingParams(extra_args={"other": 1}), config(**changes))
 
 
-def test_gpus_without_programs_are_refused(monkeypatch):
+def on_platform(monkeypatch, vocab, **kinds):
+    """The configuration of an engine on a fake platform."""
     from vllm import platforms
 
-    for capable in (False, True):
-        fake = types.SimpleNamespace(
-            is_cpu=lambda: False,
-            is_cuda=lambda: True,
-            has_device_capability=lambda least, it=capable: it and least == 90,
-        )
-        monkeypatch.setattr(platforms, "current_platform", fake)
-        parameters = SamplingParams(extra_args={"gumbel": TYPICAL})
-        if capable:
-            rules.admit(parameters, config())
-            continue
-        with pytest.raises(ValueError, match="compute capability 9.0"):
-            rules.admit(parameters, config())
+    found = types.SimpleNamespace(**{"is_cpu": lambda: False, "is_cuda": lambda: True, **kinds})
+    monkeypatch.setattr(platforms, "current_platform", found)
+    monkeypatch.setattr(rule_devices, "_known", {})
+    model = types.SimpleNamespace(runner_type="generate", get_vocab_size=lambda: vocab)
+    return config(model_config=model)
+
+
+def admit_typical(given):
+    rules.admit(SamplingParams(extra_args={"gumbel": TYPICAL}), given)
+
+
+def test_the_library_decides_which_gpus_have_rules(monkeypatch):
+    """A GPU whose shared memory holds the rows of one vocabulary, and not those of another."""
+    probed = []
+
+    def probe(vocab):
+        probed.append(vocab)
+        return None if vocab <= 135168 else "no allowed rung serves this call: programs"
+
+    monkeypatch.setattr(rule_devices, "_probe_library", probe)
+    admit_typical(on_platform(monkeypatch, 135168))
+    large = on_platform(monkeypatch, 151936)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="are not drawn by this GPU: no allowed rung"):
+            admit_typical(large)
+    assert probed == [135168, 151936]  # once each
+    with pytest.raises(ValueError, match="require a CPU, or a GPU of CUDA"):
+        admit_typical(on_platform(monkeypatch, 9, is_cuda=lambda: False))
+
+
+def test_a_failed_probe_is_repeated(monkeypatch):
+    """The child process runs; on this machine it has no GPU."""
+    found = on_platform(monkeypatch, 1000)
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(ValueError, match="cannot be checked on this GPU: "):
+        admit_typical(found)
+    assert rule_devices._known == {}
+    monkeypatch.setattr(rule_devices, "_PROBE", rule_devices._PROBE.replace('"cuda"', '"cpu"'))
+    admit_typical(found)
+    assert rule_devices._known == {1000: None}
+    monkeypatch.setattr(rule_devices, "_ROW", {"order": "nothing"})
+    with pytest.raises(ValueError, match="cannot be checked on this GPU: .*'nothing' is none of"):
+        admit_typical(on_platform(monkeypatch, 1000))
