@@ -18,8 +18,10 @@ _ROW = {"order": "temperature,typical_p", "typical_p": 0.5, "seed": 0}
 _PROBE = """
 import importlib, sys, torch
 explain = importlib.import_module(sys.argv[1]).explain
+logits = torch.empty(1, int(sys.argv[2]), device="cuda")
+explain(logits, seed=0)  # plain draws must work
 try:
-    explain(torch.empty(1, int(sys.argv[2]), device="cuda"), **eval(sys.argv[3]))
+    explain(logits, **eval(sys.argv[3]))
 except RuntimeError as reason:
     print(reason)
 """
@@ -52,8 +54,10 @@ def _probe_library(vocab_size: int) -> Optional[str]:
     package = __name__.partition(".")[0]
     if torch.cuda.is_initialized():  # the engine is in this process
         explain = sys.modules[package].explain
+        logits = torch.empty(1, vocab_size, device="cuda")
+        explain(logits, seed=0)  # plain draws must work
         try:
-            explain(torch.empty(1, vocab_size, device="cuda"), **_ROW)
+            explain(logits, **_ROW)
         except RuntimeError as reason:
             return str(reason)
         return None
