@@ -14,6 +14,10 @@ from .counts import logger
 from .vllm_versions import is_known
 
 
+# Methods of speculative decoding whose drafts drafting.py draws with the target's noise.
+_DRAWN_DRAFTS = ("draft_model", "eagle", "eagle3", "mtp", "dflash")
+
+
 def refusal(config: Any) -> Optional[str]:
     """The reason why an engine of this configuration keeps vLLM's draws; None: it is supported."""
     model, parallel = config.model_config, config.parallel_config
@@ -35,6 +39,10 @@ def refusal(config: Any) -> Optional[str]:
         ),
         "drafts are shortened on the device": getattr(
             drafts, "enable_adaptive_verification", False
+        ),
+        "random drafts have noise of their own": (
+            getattr(drafts, "draft_sample_method", None) == "probabilistic"
+            and getattr(drafts, "method", None) not in _DRAWN_DRAFTS
         ),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

@@ -143,6 +143,7 @@ def configuration(model=(), parallel=(), drafts=None, **more):
         {"drafts": {"rejection_sample_method": "synthetic"}},
         {"drafts": {"rejection_sample_method": "fly"}},
         {"drafts": {"enable_adaptive_verification": True}},
+        {"drafts": {"method": "dspark", "draft_sample_method": "probabilistic"}},
         {"watermark_config": object()},
     ],
     ids=str,
@@ -150,6 +151,9 @@ def configuration(model=(), parallel=(), drafts=None, **more):
 def test_unsupported_configurations_are_named(options):
     assert support.refusal(configuration()) is None
     assert support.refusal(configuration(drafts={"rejection_sample_method": "standard"})) is None
+    random_drafts = {"method": "eagle", "draft_sample_method": "probabilistic"}
+    assert support.refusal(configuration(drafts=random_drafts)) is None
+    assert support.refusal(configuration(drafts={"method": "ngram"})) is None
     assert support.refusal(configuration(**options))
 
 
