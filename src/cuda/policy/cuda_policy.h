@@ -335,8 +335,8 @@ static inline int cuda_bounds_are_faster(int64_t batch, int64_t tiles)
            tiles >= CUDA_BOUND_TILES_MIN;
 }
 
-/* Rows that are drawn before they are truncated (truncated_pivots.cu, program_pivots.cu): tokens, threads and shared
- * memory of a CTA, and CTAs on a multiprocessor. */
+/* Rows that are drawn before they are truncated (truncated_pivots.cu, program_pivots.cu): tokens,
+ * threads and shared memory of a CTA, and CTAs on a multiprocessor. */
 #define CUDA_PIVOT_SPLIT   8192
 #define CUDA_PIVOT_THREADS 256
 #define CUDA_PIVOT_BYTES   (4 * CUDA_PIVOT_SPLIT + 512)

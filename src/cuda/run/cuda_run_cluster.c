@@ -195,8 +195,8 @@ void cuda_zero_exchange(cuda_params *draw, const cuda_workspace *workspace)
     draw->zero_after_draw_words = (int64_t)count_exchange_words(&draw->problem);
 }
 
-/* Draws plainly, unless the product has drawn; then launches a kernel that starts from the tokens of
- * this draw. */
+/* Draws plainly, unless the product has drawn; then launches a kernel that starts from the tokens
+ * of this draw. */
 static gumbel_status launch_pivots(const cuda_job *job, cuda_truncated_params *p, CUfunction kernel)
 {
     cuda_job draw = *job;

@@ -2,8 +2,8 @@
  *
  * WHAT   serves rows whose program has one rule besides TEMPERATURE (single_rule.cuh), drawn before
  *        the rule. A plain draw has written the winner among all tokens. The winner is the row's
- *        token if the rule keeps it; otherwise the winner among the tokens that the rule may keep is
- *        tried next, with the same noise. Rows with two rules, and rows for which floats do not
+ *        token if the rule keeps it; otherwise the winner among the tokens that the rule may keep
+ *        is tried next, with the same noise. Rows with two rules, and rows for which floats do not
  *        decide, go to clusters (program_cluster.cu).
  * COST   reads B V elements once, with an exponential a token; TYPICAL_P and TOP_P sum the masses
  *        of closer tokens in a second pass over shared memory. A removed winner costs a draw and,
@@ -11,8 +11,8 @@
  * MAP, SYNC  those of truncated_pivots.cu. The first CTA of a row writes its token, and publishes
  *        its state to the clusters of the next launch.
  * SMEM   split_shared; the row's program and the values that its rule keeps.
- * NUMERICS  float sums relative to the winner's mass, then to the largest token's. The token is that
- *        of the exact sums of program_cluster.cu.
+ * NUMERICS  float sums relative to the winner's mass, then to the largest token's. The token is
+ *        that of the exact sums of program_cluster.cu.
  */
 #include "cuda/common/cuda_program_params.h"
 #include "cuda/truncated/pivots/split_exchange.cuh"

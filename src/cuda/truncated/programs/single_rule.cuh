@@ -167,8 +167,8 @@ struct closer_masses {
         all = sum_floats_of_warp(all);
     }
 
-    /* Adds a token with value v. The winner has the value `winner` and the distance `reach`; `error`
-     * bounds the error of the centre. Tokens with the winner's value are not closer. */
+    /* Adds a token with value v. The winner has the value `winner` and the distance `reach`;
+     * `error` bounds the error of the centre. Tokens with the winner's value are not closer. */
     __device__ __forceinline__ void add(const values_near &values, float v, float winner,
                                         float reach, float error)
     {
@@ -240,7 +240,8 @@ struct kept_values {
     threshold_range range; /* of threshold rules */
 };
 
-/* Computes the centre or the threshold of a rule, from the largest value and sums relative to it. */
+/* Computes the centre or the threshold of a rule, from the largest value and sums relative to
+ * it. */
 __device__ __forceinline__ kept_values describe_kept(const gumbel_row_program &program,
                                                      gumbel_program_rule rule, float largest,
                                                      const pivot_facts &sums, float shift)
@@ -276,8 +277,8 @@ __device__ __forceinline__ float error_of_distance(const kept_values &kept, floa
     return kept.error + kFloatError * (distance + fabsf(kept.values.centre));
 }
 
-/* As determine_threshold_verdict(), for rules that the mass of closer tokens decides. If the centre is not
- * known, neither is the verdict. */
+/* As determine_threshold_verdict(), for rules that the mass of closer tokens decides. If the centre
+ * is not known, neither is the verdict. */
 __device__ __forceinline__ pivot_verdict determine_mass_verdict(const gumbel_row_program &program,
                                                                 gumbel_program_rule rule,
                                                                 kept_values &kept,
