@@ -22,7 +22,9 @@ from typing import Any, Optional
 import torch
 
 from .draw_parameters import DrawParameters
+from .drawer import drawer_of
 from .lazy import defer_products
+from .support import is_served
 from .vllm_versions import Hook, checks_needed
 
 # ------------------------------------------------------------------------------- V1 runner ----
@@ -63,8 +65,6 @@ def note_runner(runner: Any) -> None:
 def _read_proposal(drafter: Any, given: dict[str, Any]) -> Optional[_Proposal]:
     """The proposal of a drafter's propose() with these arguments; None: vLLM draws."""
     from .requests_v1 import Step, read_min_p, read_rows
-    from .runner_v1 import drawer_of
-    from .support import is_served
 
     runner, metadata = getattr(drafter, "_gumbel_runner", None), given["sampling_metadata"]
     if runner is None or metadata.all_greedy or not is_served(runner):

@@ -379,3 +379,11 @@ def _others(ids: torch.Tensor, count: int) -> torch.Tensor:
     candidates = torch.arange(count + ids.shape[1], dtype=ids.dtype, device=ids.device)
     used = (candidates.unsqueeze(-1) == ids.unsqueeze(1)).any(-1)
     return candidates[used.int().argsort(dim=1, stable=True)[:, :count]]
+
+
+def drawer_of(runner: Any) -> Drawer:
+    """The drawer of a runner's steps."""
+    found: Optional[Drawer] = runner.__dict__.get("_gumbel_drawer")
+    if found is None:
+        found = runner.__dict__["_gumbel_drawer"] = Drawer()
+    return found

@@ -19,7 +19,7 @@ from . import draft_requests, drafting, faults, masks
 from .batch_history import end_step
 from .counts import counts
 from .draw_parameters import DrawParameters, LogprobsRequest
-from .drawer import Drawer
+from .drawer import Drawer, drawer_of
 from .lazy import defer_products, is_lazy, materialise
 from .memory import reserve_in_profile
 from .requests_v1 import (
@@ -76,14 +76,6 @@ def _sample(self: Any, logits: Any, spec_decode_metadata: Any) -> Any:
     finally:
         _step.now = None
         end_step(self)
-
-
-def drawer_of(runner: Any) -> Drawer:
-    """The drawer of a runner's steps."""
-    found: Optional[Drawer] = runner.__dict__.get("_gumbel_drawer")
-    if found is None:
-        found = runner.__dict__["_gumbel_drawer"] = Drawer()
-    return found
 
 
 @functools.wraps(_stock_forward)
