@@ -48,7 +48,7 @@ def of_pages(prefix):
     pages = sorted(prefix.rglob("man1/gumbel*.1*"))
     if not pages and not shutil.which("help2man"):
         print("no manual pages, as help2man is not installed")
-    elif len(pages) != 7:
+    elif len(pages) != 8:
         raise AssertionError(f"manual pages: {pages}")
     for page in [*pages, one_of(prefix, "man3/gumbel.3*")]:
         text = (gzip.decompress if page.suffix == ".gz" else bytes)(page.read_bytes()).decode()

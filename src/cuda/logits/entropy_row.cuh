@@ -9,6 +9,7 @@
 #include "maths/edits.h"
 #include "cuda/common/cuda_params.h"
 #include "cuda/common/facts.cuh"
+#include "cuda/common/logits_step.cuh"
 #include "cuda/common/widen.cuh"
 #include "cuda/policy/cuda_policy.h"
 
@@ -36,15 +37,27 @@ __device__ __forceinline__ entropy_shared &entropy_state()
     return *(entropy_shared *)shared_memory;
 }
 
+/* z with a soft-cap, out of line as few calls have one. */
+__device__ __noinline__ float cap_logit(const cuda_entropy_params &p, float l,
+                                        float inverse_temperature)
+{
+    const gumbel_problem &q = p.problem;
+    return gumbel_transform_logit(l, q.scale, q.soft_cap, p.inverse_cap, inverse_temperature);
+}
+
 /* The values of a slice of row b: z, or raw logits. */
-struct entropy_slice {
+template <gumbel_dtype dtype> struct entropy_slice {
+    using element = typename quad<dtype>::element;
+
     const cuda_entropy_params &p;
-    int64_t begin, end, row; /* columns; index of the row's first element */
+    const element *row; /* of the row's first column */
+    int64_t begin, end; /* columns; `begin` is a multiple of 128 unless the slice is empty */
     float inverse_temperature;
 
     __device__ __forceinline__ entropy_slice(const cuda_entropy_params &params, int64_t b, int rank,
                                              int ctas)
-        : p(params), row(b * params.problem.logits.stride)
+        : p(params),
+          row((const element *)params.problem.logits.data + b * params.problem.logits.stride)
     {
         const gumbel_problem &q = p.problem;
         const int64_t count = max(q.end_token - q.first_token, (int64_t)0);
@@ -54,30 +67,69 @@ struct entropy_slice {
         inverse_temperature = p.transforms ? gumbel_problem_row(&q, b).inverse_temperature : 1.0f;
     }
 
-    __device__ __forceinline__ float load(int64_t at) const
+    __device__ __forceinline__ float to_value(float l) const
     {
-        const gumbel_problem &q = p.problem;
-        const float l = widen_element(q.logits.data, q.logits.dtype, row + at);
-        return p.transforms ? gumbel_transform_logit(l, q.scale, q.soft_cap, p.inverse_cap,
-                                                     inverse_temperature)
-                            : l;
+        if (!p.transforms)
+            return l;
+        return p.problem.soft_cap > 0.0f ? cap_logit(p, l, inverse_temperature)
+                                         : l * p.problem.scale * inverse_temperature;
     }
 
-    /* Calls f(v) for the values of the thread. */
-    template <class F> __device__ __forceinline__ void each(F f) const
+    /* Calls f(v) for the thread's values among the columns [from, to). Whole quads are loaded at
+     * once if the row is aligned; `from` is then a multiple of 4. */
+    template <class F> __device__ __forceinline__ void each(int64_t from, int64_t to, F f) const
     {
+        const bool aligned = (uintptr_t)row % sizeof(quad<dtype>) == 0;
+        const int64_t singles = aligned ? from + (to - from) / 4 * 4 : from;
 #pragma unroll 4
-        for (int64_t at = begin + threadIdx.x; at < end; at += kEntropyThreads)
-            f(load(at));
+        for (int64_t at = from + 4 * threadIdx.x; at < singles; at += 4 * kEntropyThreads) {
+            const four l = ((const quad<dtype> *)(row + at))->to_floats();
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                f(to_value(l.v[i]));
+        }
+#pragma unroll 1
+        for (int64_t at = singles + threadIdx.x; at < to; at += kEntropyThreads)
+            f(to_value(widen_element(row, dtype, at)));
     }
 };
 
+/* Sums of at most kNarrowValues values, in words that take few operations. A mass is below 2^62,
+ * and the distance of a value with a mass, in units of 2^-16, less than 2^22. */
+struct narrow_sums {
+    uint64_t mass_low, mass_high;         /* of the low and the high words of masses */
+    uint64_t weighted_low, weighted_high; /* of these words times distances */
+
+    __device__ __forceinline__ void add(float v, float largest)
+    {
+        /* exp(-43) in units of 2^-61 is below 1: smaller values have no mass. */
+        constexpr float reach = -43.0f;
+        if (!(v - largest > reach))
+            return;
+        const uint64_t mass = gumbel_token_mass(gumbel_exp(v - largest));
+        const uint32_t low = (uint32_t)mass, high = (uint32_t)(mass >> 32);
+        const uint32_t units = (uint32_t)rintf((largest - v) * GUMBEL_VALUE_UNITS);
+        mass_low += low;
+        mass_high += high;
+        weighted_low += (uint64_t)low * units;
+        weighted_high += (uint64_t)high * units;
+    }
+
+    __device__ __forceinline__ void add_to(gumbel_facts &facts) const
+    {
+        facts.mass += ((gumbel_wide)mass_high << 32) + mass_low;
+        facts.weighted += ((gumbel_wide)weighted_high << 32) + weighted_low;
+    }
+};
+constexpr int64_t kNarrowValues = 512;
+
 /* The largest value of the row, for all threads of its CTAs; NaN if a value is NaN. */
-template <class Ctas> __device__ __forceinline__ float find_row_largest(const entropy_slice &slice)
+template <class Ctas, gumbel_dtype dtype>
+__device__ __forceinline__ float find_row_largest(const entropy_slice<dtype> &slice)
 {
     entropy_shared &s = entropy_state();
     float largest = -INFINITY;
-    slice.each([&](float v) { largest = ptx_max_nan(largest, v); });
+    slice.each(slice.begin, slice.end, [&](float v) { largest = ptx_max_nan(largest, v); });
 #pragma unroll
     for (int lanes = 16; lanes > 0; lanes /= 2)
         largest = ptx_max_nan(largest, __shfl_xor_sync(~0u, largest, lanes));
@@ -107,17 +159,18 @@ __device__ __forceinline__ entropy_sums sums_of(const gumbel_facts &facts)
 }
 
 /* The sums of the row, for thread 0 of its first CTA. */
-template <class Ctas>
-__device__ __forceinline__ gumbel_facts sum_row(const entropy_slice &slice, float largest)
+template <class Ctas, gumbel_dtype dtype>
+__device__ __forceinline__ gumbel_facts sum_row(const entropy_slice<dtype> &slice, float largest)
 {
-    /* exp(-43) in units of 2^-61 is below 1: smaller values have no mass. */
-    constexpr float reach = -43.0f;
+    constexpr int64_t run = kNarrowValues * kEntropyThreads;
     entropy_shared &s = entropy_state();
     gumbel_facts own = {}, row = {};
-    slice.each([&](float v) {
-        if (v - largest > reach)
-            add_to_facts(own, GUMBEL_FACT_ENTROPY, v, largest);
-    });
+#pragma unroll 1
+    for (int64_t from = slice.begin; from < slice.end; from += run) {
+        narrow_sums sums = {};
+        slice.each(from, min(from + run, slice.end), [&](float v) { sums.add(v, largest); });
+        sums.add_to(own);
+    }
     own.mass = sum_wide_of_warp(own.mass);
     own.weighted = sum_wide_of_warp(own.weighted);
     if (threadIdx.x % 32 == 0)
@@ -136,27 +189,39 @@ __device__ __forceinline__ gumbel_facts sum_row(const entropy_slice &slice, floa
     return row;
 }
 
-/* Writes the entropy of row b; NaN if the row has no token or, of raw logits, a NaN or +inf. */
-template <class Ctas>
-__device__ __forceinline__ void store_entropy(const cuda_entropy_params &p, int64_t b)
+/* Writes the entropy of row b, whose status is OK; NaN if raw logits have a NaN or +inf. */
+template <class Ctas, gumbel_dtype dtype>
+__device__ __forceinline__ void store_entropy_of_slices(const cuda_entropy_params &p, int64_t b)
 {
-    const bool writes = threadIdx.x == 0 && Ctas::get_rank() == 0;
-    ptx_allow_launch();
-    ptx_wait_for_launch();
-    if (p.status[b] != GUMBEL_ROW_OK) {
-        if (writes)
-            p.entropy[b] = NAN;
-        return;
-    }
-    Ctas::sync(); /* all CTAs of the cluster run */
-    const entropy_slice slice(p, b, Ctas::get_rank(), Ctas::count);
+    const entropy_slice<dtype> slice(p, b, Ctas::get_rank(), Ctas::count);
     const float largest = find_row_largest<Ctas>(slice);
     const bool finite = largest > -INFINITY && largest < INFINITY;
     gumbel_facts row = {};
     if (finite)
         row = sum_row<Ctas>(slice, largest);
-    if (writes)
+    if (threadIdx.x == 0 && Ctas::get_rank() == 0)
         p.entropy[b] = finite ? gumbel_facts_entropy(&row) : NAN;
+}
+
+/* Writes the entropy of row b; NaN if the row has no token. */
+template <class Ctas>
+__device__ __forceinline__ void store_entropy(const cuda_entropy_params &p, int64_t b)
+{
+    const gumbel_dtype dtype = p.problem.logits.dtype;
+    ptx_allow_launch();
+    ptx_wait_for_launch();
+    if (p.status[b] != GUMBEL_ROW_OK) {
+        if (threadIdx.x == 0 && Ctas::get_rank() == 0)
+            p.entropy[b] = NAN;
+        return;
+    }
+    Ctas::sync(); /* all CTAs of the cluster run */
+    if (dtype == GUMBEL_FLOAT32)
+        store_entropy_of_slices<Ctas, GUMBEL_FLOAT32>(p, b);
+    else if (dtype == GUMBEL_BFLOAT16)
+        store_entropy_of_slices<Ctas, GUMBEL_BFLOAT16>(p, b);
+    else
+        store_entropy_of_slices<Ctas, GUMBEL_FLOAT16>(p, b);
 }
 
 } // namespace

@@ -402,8 +402,8 @@ static inline int64_t cuda_blocks_per_split(int64_t blocks, int64_t batch, int m
 #define CUDA_LISTS_BYTES_MAX               CUDA_LISTS_BYTES(2 * GUMBEL_LIST_MAX, GUMBEL_LIST_MAX)
 
 /* Threads and shared memory of a CTA that computes the entropy of a row. */
-#define CUDA_ENTROPY_THREADS 256
-#define CUDA_ENTROPY_BYTES   640
+#define CUDA_ENTROPY_THREADS 512
+#define CUDA_ENTROPY_BYTES   896
 
 /* Shared memory of a CTA that finds the best scores of a draw (best.cu). */
 #define CUDA_BEST_BYTES 16640
