@@ -258,23 +258,17 @@ static void compare_single_rule(const request_plan *plan, uint8_t rule, int firs
 {
     const int failed = checks_failed(), kind = plan->kind - 1;
     request *req = request_make(plan, cpu);
-    void *owned[2] = {NULL, NULL};
     set_hostile(req, rule, 0);
     if (!first) { /* TEMPERATURE comes before the rule */
         uint8_t *rules = (uint8_t *)(uintptr_t)req->programs.rules;
         rules[0] = GUMBEL_PROGRAM_TEMPERATURE;
         rules[1] = rule;
     }
-    if (fused) {
+    if (fused)
         make_exact_head(req, plan->seed % 4 ? GUMBEL_BFLOAT16 : GUMBEL_FLOAT16, 64);
-        owned[0] = (void *)(uintptr_t)req->head.hidden.data;
-        owned[1] = (void *)(uintptr_t)req->head.weight.data;
-    }
     compare_tokens(req, fused);
     CHECK(checks_failed() == failed, "rule %d, rows of kind %d, %s", rule, kind,
           fused ? "from a head" : "from logits");
-    free(owned[0]);
-    free(owned[1]);
 }
 
 /* Programs with one rule, whose rows are drawn before it, on rows of each kind, several splits of a

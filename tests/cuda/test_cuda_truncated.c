@@ -58,10 +58,7 @@ static void truncated_stored_logits(void)
                              .seed = 7000 + (uint64_t)i};
         request *req = request_make(&plan, cpu);
         make_exact_head(req, i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 8 + 8 * (i % 12));
-        void *owned[] = {(void *)req->head.hidden.data, (void *)req->head.weight.data};
         compare_requests(req, 1);
-        free(owned[0]);
-        free(owned[1]);
     }
 }
 
@@ -262,7 +259,6 @@ static void truncated_pivots(void)
                              .truncation = 1,
                              .seed = 9000 + 2 * (uint64_t)i};
         request *req = request_make(&plan, cpu);
-        void *owned[3] = {NULL, NULL, NULL};
         for (int64_t b = 0; b < plan.batch; b++)
             own[b] = top_p[(b + i) % 7];
         req->truncation = (gumbel_truncation){
@@ -270,14 +266,9 @@ static void truncated_pivots(void)
         if (i % 2) {
             make_exact_head(req, i % 4 == 1 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16, 8 + i % 12 * 8);
             if (i % 8 == 7)
-                req->head.bias = make_exact(GUMBEL_FLOAT32, 1, plan.vocab, plan.seed);
-            owned[0] = (void *)req->head.hidden.data;
-            owned[1] = (void *)req->head.weight.data;
-            owned[2] = (void *)req->head.bias.data;
+                req->head.bias = make_exact(req, GUMBEL_FLOAT32, 1, plan.vocab, plan.seed);
         }
         compare_tokens(req, i % 2);
-        for (int k = 0; k < 3; k++)
-            free(owned[k]);
     }
 }
 

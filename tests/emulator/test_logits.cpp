@@ -17,22 +17,11 @@ namespace
 /* A call with masks and penalties only, or a plain one. */
 request *make_call(uint64_t *random, gumbel_device *cpu)
 {
-    request_plan plan = {};
-    plan.batch = 1 + random_below(random, 4);
-    plan.vocab = 1 + random_below(random, one_in(random, 3) ? 16000 : 1500);
-    choose_range(&plan, random);
-    plan.samples = one_in(random, 10) ? 35 : 1 + random_below(random, 3);
-    plan.dtype = (gumbel_dtype)(GUMBEL_FLOAT32 + random_below(random, 3));
-    plan.kind = one_in(random, 2) ? 1 + ROW_GAUSSIAN : 0;
-    plan.scale = one_in(random, 4) ? -0.5f : 0.0f;
-    plan.soft_cap = one_in(random, 4) ? 4.0f : 0.0f;
+    request_plan plan = plan_logits_draw(16000, random);
     plan.transforms = plan.history = !one_in(random, 3);
     plan.given_noise = !plan.transforms && one_in(random, 3);
     plan.seed = random_bits(random) >> 20;
-    request *generated = request_make(&plan, cpu);
-    generated->transforms.banned = generated->transforms.bias = {};
-    generated->transforms.late_bias = {};
-    return generated;
+    return make_request_without_lists(plan, cpu);
 }
 
 /* Outputs other than tokens: log-probabilities of plain logits only. */

@@ -6,6 +6,7 @@
 #ifndef GUMBEL_CXX_DEVICE_STEPS_HPP
 #define GUMBEL_CXX_DEVICE_STEPS_HPP
 
+#include <gumbel/cxx/lowering_drafts.hpp>
 #include <gumbel/cxx/lowering_steps.hpp>
 
 namespace gumbel

@@ -60,6 +60,22 @@ template <class In> class lowered_call
     bool has_output_ = false;
 };
 
+/* The nodes of a draft, and its rule. */
+inline gumbel_draft lower_nodes(lowering &to, const draft &d, count rows) noexcept
+{
+    gumbel_draft into = {};
+    const count requests = sized(d.requests);
+    into.struct_size = sizeof into;
+    into.requests = d.requests;
+    into.max_nodes = d.max_nodes;
+    into.rule = static_cast<gumbel_rule>(d.rule);
+    into.tokens = to.data("draft.tokens", d.tokens, rows);
+    into.offsets = to.data("draft.offsets", d.offsets, plus(requests, 1));
+    into.nodes = to.data("draft.nodes", d.nodes, requests);
+    into.parents = to.data("draft.parents", d.parents, rows);
+    return into;
+}
+
 /* Arguments of a verification. */
 template <class In> class lowered_verify
 {
@@ -92,14 +108,7 @@ template <class In> class lowered_verify
 
     void lower_draft(const gumbel::draft &d) noexcept
     {
-        draft_.struct_size = sizeof draft_;
-        draft_.requests = d.requests;
-        draft_.max_nodes = d.max_nodes;
-        draft_.rule = static_cast<gumbel_rule>(d.rule);
-        draft_.tokens = to_.data("draft.tokens", d.tokens, rows_);
-        draft_.offsets = to_.data("draft.offsets", d.offsets, plus(requests_, 1));
-        draft_.nodes = to_.data("draft.nodes", d.nodes, requests_);
-        draft_.parents = to_.data("draft.parents", d.parents, rows_);
+        draft_ = lower_nodes(to_, d, rows_);
         draft_.limit = to_.data("draft.limit", d.limit, requests_);
         draft_.stop = to_.lower("draft.stop", d.stop, requests_);
         shape unused;

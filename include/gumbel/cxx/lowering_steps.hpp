@@ -159,22 +159,6 @@ inline gumbel_watermark_draws lower_draws(lowering &to, const watermark_draws &d
     return into;
 }
 
-/* The nodes of a draft, and its rule. */
-inline gumbel_draft lower_nodes(lowering &to, const draft &d, count rows) noexcept
-{
-    gumbel_draft into = {};
-    const count requests = sized(d.requests);
-    into.struct_size = sizeof into;
-    into.requests = d.requests;
-    into.max_nodes = d.max_nodes;
-    into.rule = static_cast<gumbel_rule>(d.rule);
-    into.tokens = to.data("draft.tokens", d.tokens, rows);
-    into.offsets = to.data("draft.offsets", d.offsets, plus(requests, 1));
-    into.nodes = to.data("draft.nodes", d.nodes, requests);
-    into.parents = to.data("draft.parents", d.parents, rows);
-    return into;
-}
-
 #endif
 
 } // namespace detail

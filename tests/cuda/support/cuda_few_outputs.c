@@ -33,9 +33,10 @@ void compare_tokens(request *req, int fused)
     compare_some(req, fused, OUTCOME_TOKENS | OUTCOME_SCORES);
 }
 
-gumbel_tensor make_exact(gumbel_dtype dtype, int64_t rows, int64_t cols, uint64_t seed)
+gumbel_tensor make_exact(request *req, gumbel_dtype dtype, int64_t rows, int64_t cols,
+                         uint64_t seed)
 {
-    void *data = make_zeroed((size_t)(rows * cols), dtype_size(dtype));
+    void *data = request_allocate(req, (size_t)(rows * cols), dtype_size(dtype));
     for (int64_t i = 0; i < rows * cols; i++)
         dtype_store(data, dtype, i, 0.25f * ((float)random_below(&seed, 9) - 4));
     return tensor_of(data, dtype, rows, cols, 0);
@@ -46,7 +47,7 @@ void make_exact_head(request *req, gumbel_dtype dtype, int64_t size)
     const request_plan *plan = &req->plan;
     req->plan.hidden_size = size;
     req->head = (gumbel_head){.struct_size = sizeof req->head,
-                              .hidden = make_exact(dtype, plan->batch, size, plan->seed),
-                              .weight = make_exact(dtype, plan->vocab, size, 2 * plan->seed),
+                              .hidden = make_exact(req, dtype, plan->batch, size, plan->seed),
+                              .weight = make_exact(req, dtype, plan->vocab, size, 2 * plan->seed),
                               .first_token = plan->first_token};
 }

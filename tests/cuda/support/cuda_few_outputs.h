@@ -15,9 +15,10 @@ void compare_some(request *req, int fused, outcome_parts parts);
 void compare_tokens(request *req, int fused);
 
 /* Small multiples of a power of two: products are exact in any order of sums, and often equal. The
- * caller owns the data. */
-gumbel_tensor make_exact(gumbel_dtype dtype, int64_t rows, int64_t cols, uint64_t seed);
-/* Gives a request a head whose product is exact; the caller owns its data. */
+ * request owns the data. */
+gumbel_tensor make_exact(request *req, gumbel_dtype dtype, int64_t rows, int64_t cols,
+                         uint64_t seed);
+/* Gives a request a head whose product is exact. */
 void make_exact_head(request *req, gumbel_dtype dtype, int64_t size);
 
 #endif

@@ -31,6 +31,30 @@ inline void choose_range(request_plan *plan, uint64_t *random)
         plan->vocab_size = plan->first_token + 1 + random_below(random, (uint32_t)plan->vocab);
 }
 
+/* Chooses a plan of draws from logits, without its edits, noise and seed. */
+inline request_plan plan_logits_draw(uint32_t vocab_max, uint64_t *random)
+{
+    request_plan plan = {};
+    plan.batch = 1 + random_below(random, 4);
+    plan.vocab = 1 + random_below(random, one_in(random, 3) ? vocab_max : 1500);
+    choose_range(&plan, random);
+    plan.samples = one_in(random, 10) ? 35 : 1 + random_below(random, 3);
+    plan.dtype = (gumbel_dtype)(GUMBEL_FLOAT32 + random_below(random, 3));
+    plan.kind = one_in(random, 2) ? 1 + ROW_GAUSSIAN : 0;
+    plan.scale = one_in(random, 4) ? -0.5f : 0.0f;
+    plan.soft_cap = one_in(random, 4) ? 4.0f : 0.0f;
+    return plan;
+}
+
+/* Makes a request whose edits are masks and penalties only. */
+inline request *make_request_without_lists(const request_plan &plan, gumbel_device *cpu)
+{
+    request *generated = request_make(&plan, cpu);
+    generated->transforms.banned = generated->transforms.bias = {};
+    generated->transforms.late_bias = {};
+    return generated;
+}
+
 /* Makes the logits of row 0 consecutive floats just below 16: many differ in value but have equal z
  * at most temperatures, and many tokens have one value. */
 inline void set_adjacent_logits(request *req, uint64_t *random)
