@@ -6,6 +6,7 @@ A front end has no context on the GPU, and gets none: a child process calls the 
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,17 +14,14 @@ from typing import Any, Optional
 
 import torch
 
+from .._calls import sample_calls as _sampling
+
 SECONDS = 120  # time-out of the child, which imports torch
 _ROW = {"order": "temperature,typical_p", "typical_p": 0.5, "seed": 0}
 _PROBE = """
-import importlib, sys, torch
-explain = importlib.import_module(sys.argv[1]).explain
-logits = torch.empty(1, int(sys.argv[2]), device="cuda")
-explain(logits, seed=0)  # plain draws must work
-try:
-    explain(logits, **eval(sys.argv[3]))
-except RuntimeError as reason:
-    print(reason)
+import importlib, json, sys
+find_refusal = importlib.import_module(sys.argv[1]).find_refusal
+print(find_refusal("cuda", int(sys.argv[2]), json.loads(sys.argv[3])) or "")
 """
 _known: dict[int, Optional[str]] = {}
 
@@ -49,20 +47,23 @@ def find_rules_problem(config: Any) -> Optional[str]:
     return _known[vocab_size]
 
 
+def find_refusal(device: str, vocab_size: int, row: dict[str, Any]) -> Optional[str]:
+    """The error of a draw of such a row on a device; None: it has none."""
+    logits = torch.empty(1, vocab_size, device=device)
+    _sampling.explain(logits, seed=0)  # plain draws must work
+    try:
+        _sampling.explain(logits, **row)
+    except RuntimeError as reason:
+        return str(reason)
+    return None
+
+
 def _probe_library(vocab_size: int) -> Optional[str]:
-    """The error of a call with rules on the first GPU; None: it has none."""
-    package = __name__.partition(".")[0]
+    """find_refusal() of a row with rules on the first GPU."""
     if torch.cuda.is_initialized():  # the engine is in this process
-        explain = sys.modules[package].explain
-        logits = torch.empty(1, vocab_size, device="cuda")
-        explain(logits, seed=0)  # plain draws must work
-        try:
-            explain(logits, **_ROW)
-        except RuntimeError as reason:
-            return str(reason)
-        return None
+        return find_refusal("cuda", vocab_size, _ROW)
     done = subprocess.run(
-        [sys.executable, "-c", _PROBE, package, str(vocab_size), repr(_ROW)],
+        [sys.executable, "-c", _PROBE, __name__, str(vocab_size), json.dumps(_ROW)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
