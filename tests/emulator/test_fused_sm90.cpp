@@ -130,7 +130,7 @@ void draw_emulated(test_problem *test, bool any, int width, uint64_t tag, uint64
 bool can_store_too(const test_problem &test, int width)
 {
     const problem_plan &plan = test.generated->plan;
-    return !(test.parts & OUTCOME_MASS) && CUDA_SM90_HAS_BOTH(cuda_sm90_widths[width]) &&
+    return !(test.parts & OUTCOME_MASS) && CUDA_SM90_HAS_BOTH(emulated_rows(width)) &&
            plan.soft_cap == 0.0f && plan.scale >= 0.0f && plan.samples == 1;
 }
 
@@ -192,11 +192,11 @@ bool passes(int index, gumbel_device *cpu, int *near_ties)
     size_t draws = (size_t)(plan->batch * plan->samples);
     uint64_t *thresholds =
         (uint64_t *)poisoned_workspace(draws * CUDA_THRESHOLD_WORDS * sizeof *thresholds);
-    int width = cuda_sm90_width_for(plan->batch),
+    int width = emulated_width_for(plan->batch),
         other = emulated_width(plan->batch, plan->samples, &test.random);
     uint64_t tag = 1 + 2 * (uint64_t)index;
     snprintf(test.what, sizeof test.what, "problem %d, %d CTAs, width %d and %d: %s", index,
-             test.ctas, cuda_sm90_widths[width], cuda_sm90_widths[other], problem_describe(plan));
+             test.ctas, emulated_rows(width), emulated_rows(other), problem_describe(plan));
     bool good = draw(cpu, &test.generated->head, &test.generated->sampling, host) == GUMBEL_OK;
     const bool stores = can_store_too(test, other) && !one_in(&test.random, 3);
     std::vector<float> stored(stores ? (size_t)(plan->batch * stride_of(test)) : 0, kUntouched);

@@ -12,10 +12,12 @@
 typedef struct cuda_params {
     gumbel_problem problem;
     float inverse_cap;
-    int32_t tiles;             /* of the vocabulary */
-    int32_t stages;            /* of the Hopper kernel's ring */
-    int32_t splits;            /* summaries a row and sample: CTAs that draw from one row */
-    int64_t split_size;        /* tokens, in whole blocks; not of the tiled kernels */
+    int32_t tiles;      /* of the vocabulary */
+    int32_t stages;     /* of the Hopper kernel's ring */
+    int32_t splits;     /* summaries a row and sample: CTAs that draw from one row */
+    int32_t paired;     /* of the Hopper kernel: 1 if the CTAs of a cluster share a tile and have
+                     * CUDA_SM90_WIDEST rows each, 0 if they share the rows */
+    int64_t split_size; /* tokens, in whole blocks; not of the tiled kernels */
     gumbel_summary *summaries; /* [splits][B, S] */
     gumbel_output output;
     gumbel_summary *partials; /* [B, S]: receives merged summaries instead of outputs; or NULL */

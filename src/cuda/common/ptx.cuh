@@ -143,6 +143,19 @@ PTX void ptx_copy_5d(void *to, const CUtensorMap *map, int x, int a, int b, int 
         : "memory");
 }
 
+/* ptx_copy_5d() to the same address of each CTA of the cluster whose bit is set in `ranks`; the
+ * bytes count at their barriers. */
+PTX void ptx_copy_5d_to(uint16_t ranks, void *to, const CUtensorMap *map, int x, int a, int b,
+                        int c, int d, uint64_t *barrier, uint64_t policy)
+{
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8, "
+                 "%9;" ::"r"(ptx_shared_address(to)),
+                 "l"(map), "r"(x), "r"(a), "r"(b), "r"(c), "r"(d), "r"(ptx_shared_address(barrier)),
+                 "h"(ranks), "l"(policy)
+                 : "memory");
+}
+
 /* Prefetch the source of a copy into L2; nothing waits for it. */
 PTX void ptx_prefetch_5d(const CUtensorMap *map, int x, int a, int b, int c, int d)
 {

@@ -28,8 +28,8 @@
 #define CUDA_THRESHOLD_WORDS 4
 
 /* Widths in batch columns that kernels are compiled for. */
-#define CUDA_SM90_WIDTHS 6
-static const int cuda_sm90_widths[CUDA_SM90_WIDTHS] = {8, 16, 32, 64, 128, 256};
+#define CUDA_SM90_WIDTHS 5
+static const int cuda_sm90_widths[CUDA_SM90_WIDTHS] = {8, 16, 32, 64, 128};
 
 /* Whether TMA can read the rows of a [.., D] matrix: they are aligned to 16 bytes. */
 static inline int cuda_sm90_can_copy(const gumbel_tensor *t)
@@ -91,20 +91,24 @@ static inline int cuda_sm90_width_for(int64_t rows)
     return i;
 }
 
+/* Rows of the widest kernel, and of a launch in which two CTAs of a cluster share a tile. */
+#define CUDA_SM90_WIDEST    128
+#define CUDA_SM90_PAIR_ROWS (2 * CUDA_SM90_WIDEST)
+
 /* Maximum rows of a launch. */
 static inline int cuda_sm90_max_rows(int num_samples)
 {
     int i = CUDA_SM90_WIDTHS - 1;
+    if (num_samples == 1)
+        return CUDA_SM90_PAIR_ROWS;
     while (i > 0 && cuda_sm90_widths[i] * num_samples > CUDA_SM90_STATES)
         i--;
     return cuda_sm90_widths[i];
 }
 
-/* Whether one warpgroup computes a whole tile of n columns; otherwise two share it. */
-#define CUDA_SM90_WARPGROUP_PER_TILE(n) ((n) <= 64)
-
-/* CTAs of a cluster, which multicast hidden states to each other. At 128 columns hidden states are
- * as many bytes as a tile's weights; narrower kernels gain nothing, nor does 256 on a hot GPU. */
+/* CTAs of a cluster. Up to 128 rows they have neighbouring tiles and multicast hidden states, which
+ * are as many bytes as a tile's weights; narrower kernels gain nothing. With more rows, they are a
+ * pair: they have 128 rows each of one tile, and multicast its weights. */
 #define CUDA_SM90_CLUSTER(n)  ((n) == 128 ? CUDA_SM90_CLUSTER_MAX : 1)
 #define CUDA_SM90_CLUSTER_MAX 2
 
@@ -116,15 +120,14 @@ static inline int cuda_sm90_processors(int multiprocessors)
 }
 
 /* CTAs of a launch: one for each of `processors` or for each tile, whichever is less, in whole
- * clusters. The last CTA may have no tile. */
-static inline int cuda_sm90_ctas(int width, int tiles, int processors)
+ * clusters; paired: two for each tile, if these are fewer. The last CTA may have no tile. These are
+ * also the summaries of a row: paired CTAs write one for each consumer. */
+static inline int cuda_sm90_ctas(int width, int tiles, int processors, int paired)
 {
-    int cluster = CUDA_SM90_CLUSTER(width), ctas = tiles < processors ? tiles : processors;
+    const int cluster = CUDA_SM90_CLUSTER(width), wanted = paired ? cluster * tiles : tiles;
+    const int ctas = wanted < processors ? wanted : processors;
     return (ctas + cluster - 1) / cluster * cluster;
 }
-
-/* Whether the kernel of n columns can store only logits that reach a bound (bound_sm90.cuh). */
-#define CUDA_SM90_HAS_BOUNDS(n) ((n) <= 128)
 
 /* Maximum blocks of GUMBEL_BLOCK tokens that a tile overlaps. */
 #define CUDA_SM90_BLOCKS (CUDA_SM90_TILE / GUMBEL_BLOCK + 1)
@@ -135,8 +138,8 @@ static inline int cuda_sm90_ctas(int width, int tiles, int processors)
  * than CUDA_SM90_LIST_MAX tokens would let scoring fall behind the product. */
 #define CUDA_SM90_DRAW_BYTES        (48 + 4 * CUDA_SM90_BLOCKS)
 #define CUDA_SM90_BARRIER_BYTES     272
-#define CUDA_SM90_MASS_BYTES        64
-#define CUDA_SM90_STORED_BYTES(n)   (96 * (CUDA_SM90_WARPGROUP_PER_TILE(n) ? 2 : 1) + 8)
+#define CUDA_SM90_MASS_BYTES(n)     (CUDA_SM90_CLUSTER(n) > 1 ? 128 : 64)
+#define CUDA_SM90_STORED_BYTES      200
 #define CUDA_SM90_LIST_BYTES(draws) ((draws) > 170 ? 4 * CUDA_SM90_BLOCKS * (draws) : 2048)
 #define CUDA_SM90_LIST_MAX          1024
 
@@ -146,10 +149,10 @@ static inline int cuda_sm90_stages(int width, int num_samples, int with_mass, in
     const int draws = width * num_samples;
     int beside = CUDA_SM90_BARRIER_BYTES;
     if (stores)
-        beside += CUDA_SM90_STORED_BYTES(width) * width;
+        beside += CUDA_SM90_STORED_BYTES * width;
     else
         beside += CUDA_SM90_DRAW_BYTES * draws + CUDA_SM90_LIST_BYTES(draws) +
-                  (with_mass ? CUDA_SM90_MASS_BYTES * width : 0);
+                  (with_mass ? CUDA_SM90_MASS_BYTES(width) * width : 0);
     int stages = (CUDA_SM90_SHARED_BYTES - beside) / (128 * (CUDA_SM90_TILE + width));
     return stages < CUDA_SM90_STAGES_MAX ? stages : CUDA_SM90_STAGES_MAX;
 }

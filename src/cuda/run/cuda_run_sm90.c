@@ -27,14 +27,15 @@ static gumbel_status encode_map(const cuda_job *job, CUtensorMap *map, const gum
     return GUMBEL_OK;
 }
 
-/* Weight row 16 d + 4 b + 2 a + c at (d, c, b, a): the order is explained in fused_sm90.cuh. */
-static gumbel_status encode_weight(const cuda_job *job, CUtensorMap *map)
+/* Weight row 16 d + 4 b + 2 a + c at (d, c, b, a): the order is explained in fused_sm90.cuh. A copy
+ * loads a tile, or half of one if CTAs are paired. */
+static gumbel_status encode_weight(const cuda_job *job, CUtensorMap *map, int paired)
 {
     const gumbel_tensor *t = &job->params.problem.weight;
     cuuint64_t row = (cuuint64_t)t->stride * sizeof(uint16_t);
     cuuint64_t sizes[5] = {(cuuint64_t)t->cols, 2, 4, 2, (cuuint64_t)t->rows / 16};
     cuuint64_t strides[4] = {2 * row, 4 * row, row, 16 * row};
-    cuuint32_t box[5] = {64, 2, 4, 2, CUDA_SM90_TILE / 16};
+    cuuint32_t box[5] = {64, 2, 4, 2, CUDA_SM90_TILE / 16 / (paired ? 2 : 1)};
     return encode_map(job, map, t, 5, sizes, strides, box);
 }
 
@@ -56,9 +57,8 @@ typedef struct sm90_launch {
     cuda_shape shape;
 } sm90_launch;
 
-/* Set up the launch of the rows [first, first + count) of a call, except the map of the weights. A
- * column draws all samples of its row; with `spread`, hidden states repeated for each sample, each
- * column draws one. */
+/* Set up the launch of the rows [first, first + count) of a call. A column draws all samples of its
+ * row; with `spread`, hidden states repeated for each sample, each column draws one. */
 static gumbel_status prepare_launch(const cuda_job *job, int64_t first, int64_t count,
                                     const gumbel_tensor *spread, sm90_launch *launch)
 {
@@ -71,16 +71,19 @@ static gumbel_status prepare_launch(const cuda_job *job, int64_t first, int64_t 
     launch->width = cuda_sm90_width_for(hidden->rows);
     const int columns = cuda_sm90_widths[launch->width];
     p->tiles = (int32_t)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
-    p->splits = cuda_sm90_ctas(columns, p->tiles, cuda_sm90_processors(cuda->multiprocessors));
+    p->paired = hidden->rows > CUDA_SM90_WIDEST;
+    p->splits =
+        cuda_sm90_ctas(columns, p->tiles, cuda_sm90_processors(cuda->multiprocessors), p->paired);
     p->stages =
         cuda_sm90_stages(columns, samples, p->problem.with_mass, p->logits_out && !p->also_draw);
-    GUMBEL_ASSERT(p->tiles > 0 && hidden->rows <= columns && p->stages >= 1);
+    GUMBEL_ASSERT(p->tiles > 0 && hidden->rows <= CUDA_SM90_PAIR_ROWS && p->stages >= 1);
     GUMBEL_ASSERT(p->splits >= 1 && p->splits <= cuda->multiprocessors);
     GUMBEL_ASSERT((size_t)p->splits * (size_t)hidden->rows * (size_t)samples <=
                   job->workspace.summaries_max);
     p->tag = cuda_new_tag(cuda);
     launch->shape = (cuda_shape){p->splits, CUDA_SM90_THREADS, CUDA_SM90_SHARED_BYTES,
                                  CUDA_SM90_OVERLAPS(columns)};
+    GUMBEL_FORWARD(encode_weight(job, &launch->weight, p->paired));
     return encode_hidden(job, &launch->hidden, hidden, columns / CUDA_SM90_CLUSTER(columns));
 }
 
@@ -93,7 +96,6 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
     GUMBEL_ASSERT(max_rows > 0 && whole->weight.rows % 16 == 0);
     GUMBEL_ASSERT(whole->weight.dtype != GUMBEL_FLOAT32);
     GUMBEL_ASSERT(whole->hidden.dtype == whole->weight.dtype);
-    GUMBEL_FORWARD(encode_weight(job, &launch.weight));
     for (int64_t first = 0; first < whole->batch; first += max_rows) {
         int64_t rows = whole->batch - first < max_rows ? whole->batch - first : max_rows;
         GUMBEL_FORWARD(prepare_launch(job, first, rows, NULL, &launch));
@@ -257,7 +259,6 @@ gumbel_status cuda_run_screen(const cuda_job *job)
                                   .cols = q->hidden_size,
                                   .stride = q->hidden_size};
     sm90_launch full_pass;
-    GUMBEL_FORWARD(encode_weight(job, &full_pass.weight));
     GUMBEL_FORWARD(prepare_launch(job, 0, q->batch, w->spread ? &spread : &q->hidden, &full_pass));
     const uint32_t *again = &w->state->again;
     void *in_full[] = {&full_pass.params, &full_pass.weight, &full_pass.hidden, &again};
@@ -284,7 +285,6 @@ static gumbel_status store_fallback(const cuda_job *job, const int32_t *fallback
     sm90_launch launch;
     GUMBEL_ASSERT(fallback_rows && job->params.logits_out && !job->params.stored_subtiles);
     GUMBEL_ASSERT(!job->params.also_draw && q->batch <= CUDA_SCREEN_ROWS_MAX);
-    GUMBEL_FORWARD(encode_weight(job, &launch.weight));
     GUMBEL_FORWARD(prepare_launch(job, 0, q->batch, NULL, &launch));
     void *arguments[] = {&launch.params, &launch.weight, &launch.hidden, &fallback_rows};
     const CUfunction kernel =

@@ -155,6 +155,15 @@ PTX void ptx_copy_5d(void *to, const CUtensorMap *map, int x, int, int, int, int
     mbarrier_change(barrier, 0, -128 * map->box);
 }
 
+PTX void ptx_copy_5d_to(uint16_t ranks, void *to, const CUtensorMap *map, int x, int a, int b,
+                        int c, int d, uint64_t *barrier, uint64_t policy)
+{
+    for (uint32_t rank = 0; rank < FIBERS_CTAS; rank++)
+        if (ranks >> rank & 1)
+            ptx_copy_5d(place_in_cta(to, rank), map, x, a, b, c, d, place_in_cta(barrier, rank),
+                        policy);
+}
+
 PTX uint64_t ptx_policy_evict_first() { return 0; }
 PTX uint64_t ptx_policy_evict_last() { return 0; }
 PTX void ptx_prefetch_map(const CUtensorMap *) {}

@@ -34,7 +34,7 @@ template <cuda_sm90_case kind> using kernel = void (*)(sm90_call<kind>, CUtensor
     {                                                                                              \
         gumbel_fused_sm90_##dtype##_8_##kind, gumbel_fused_sm90_##dtype##_16_##kind,               \
             gumbel_fused_sm90_##dtype##_32_##kind, gumbel_fused_sm90_##dtype##_64_##kind,          \
-            gumbel_fused_sm90_##dtype##_128_##kind, gumbel_fused_sm90_##dtype##_256_##kind         \
+            gumbel_fused_sm90_##dtype##_128_##kind                                                 \
     }
 #define TABLE(KIND, kind)                                                                          \
     const kernel<KIND> kernels_##kind[2][CUDA_SM90_WIDTHS] = {KERNELS_OF(bf16, kind),              \
@@ -56,7 +56,7 @@ void run_kernel(const emulated_launch &own, const kernel<kind> (&kernels)[2][CUD
     const gumbel_problem &q = own.params.problem;
     const int width = cuda_sm90_widths[own.width];
     kernels[q.weight.dtype == GUMBEL_FLOAT16][own.width](
-        {own.params}, map_of(q.weight, CUDA_SM90_TILE),
+        {own.params}, map_of(q.weight, CUDA_SM90_TILE / (own.params.paired ? 2 : 1)),
         map_of(q.hidden, width / CUDA_SM90_CLUSTER(width)));
 }
 
@@ -92,11 +92,20 @@ void run(const emulated_launch &own, void (*body)(const void *), int64_t ctas, i
 
 } // namespace
 
+int emulated_width_for(int64_t batch)
+{
+    return batch > CUDA_SM90_WIDEST ? kPairedWidth : cuda_sm90_width_for(batch);
+}
+
+int emulated_rows(int width)
+{
+    return width == kPairedWidth ? CUDA_SM90_PAIR_ROWS : cuda_sm90_widths[width];
+}
+
 int emulated_width(int64_t batch, int samples, uint64_t *random)
 {
-    int width = cuda_sm90_width_for(batch), widest = width;
-    while (widest < CUDA_SM90_WIDTHS - 1 &&
-           cuda_sm90_widths[widest + 1] * samples <= CUDA_SM90_STATES)
+    int width = emulated_width_for(batch), widest = width;
+    while (widest < kPairedWidth && emulated_rows(widest + 1) <= cuda_sm90_max_rows(samples))
         widest++;
     return width + (int)random_below(random, (uint32_t)(widest - width + 1));
 }
@@ -112,17 +121,18 @@ emulated_launch emulated_launch_of(const gumbel_head &head, const gumbel_samplin
                     gumbel_read_head(q, GUMBEL_SCREEN_LAYOUT_NONE, &head, &sampling, &error),
                     &error))
         exit(1);
-    const int columns = cuda_sm90_widths[width];
+    own.params.paired = width == kPairedWidth;
+    own.width = width - own.params.paired;
+    const int columns = cuda_sm90_widths[own.width];
     int64_t tokens = q->end_token - q->first_token;
     q->with_mass = with_mass;
     own.params.inverse_cap = q->soft_cap > 0.0f ? 1.0f / q->soft_cap : 0.0f;
     own.params.tiles = (int)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
-    own.params.splits = cuda_sm90_ctas(columns, own.params.tiles, ctas);
+    own.params.splits = cuda_sm90_ctas(columns, own.params.tiles, ctas, own.params.paired);
     /* Whether logits are stored is not known yet. */
     const int stages = std::min(cuda_sm90_stages(columns, q->sampling.num_samples, with_mass, 0),
                                 cuda_sm90_stages(columns, 1, 0, 1));
     own.params.stages = 2 + (int)random_below(random, (uint32_t)(stages - 1));
-    own.width = width;
     own.random = random;
     own.what = what;
     return own;

@@ -18,9 +18,16 @@ struct emulated_launch {
     const char *what;
 };
 
-/* The index of the narrowest width that holds a batch of one launch, or at random that of a wider
- * one that also holds its draws. */
+/* A width of launches is an index of cuda_sm90_widths, or this one: paired CTAs of the widest. */
+constexpr int kPairedWidth = CUDA_SM90_WIDTHS;
+
+/* The narrowest width that holds a batch of one launch; or at random that one or a wider one that
+ * also holds its draws. */
+int emulated_width_for(int64_t batch);
 int emulated_width(int64_t batch, int samples, uint64_t *random);
+
+/* The number of rows that a launch of this width holds. */
+int emulated_rows(int width);
 
 /* A launch over `ctas` CTAs in whole clusters, or over as many as there are tiles, as
  * cuda_run_sm90() prepares it, but at random with a shorter ring of stages, which even a small D

@@ -60,7 +60,7 @@ template <int n, class call> class sm90_candidate_list
         const int i = place & 0xff;
         const sm90_draw &draw = shared.draws[i];
         const uint32_t token = first + (place >> 8);
-        if (!p.allows_token(i, token))
+        if (!p.template allows_token<n>(i, token))
             return;
         const float z = (sum * p.scale()) * draw.inverse_temperature;
         if (!(z < INFINITY)) {

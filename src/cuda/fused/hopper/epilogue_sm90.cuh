@@ -20,7 +20,7 @@ namespace
 
 template <int n, class call> class sm90_epilogue
 {
-    using consumer = sm90_consumer<n>;
+    using consumer = sm90_consumer;
     using sums = sm90_sums<n>;
     static constexpr int groups = sm90_groups<n>; /* of 8 columns, filtered at once */
     static constexpr int rounds = n / 8 / groups; /* in a half of a tile */

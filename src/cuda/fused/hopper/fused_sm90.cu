@@ -34,7 +34,6 @@ NARROW(16)
 NARROW(32)
 NARROW(64)
 KERNELS(128, __cluster_dims__(CUDA_SM90_CLUSTER(128), 1, 1))
-KERNELS(256, )
 #undef KERNEL
 #undef CASES
 #undef KERNELS

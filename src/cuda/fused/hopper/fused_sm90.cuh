@@ -7,13 +7,14 @@
  * COST   2 V D bytes of weights, read once; 2 V D B flops on the tensor cores. On an H200 these run
  *        at 4.6 TB/s and 790 TFLOP/s.
  * MAP    one persistent CTA of three warpgroups a multiprocessor. Two warpgroups multiply and draw,
- *        in CUTLASS's ping-pong or cooperative schedule (sm90_consumer). In the third, three
- *        service warps score candidates and compute the bounds of the next tile, and one thread
- *        issues the TMA copies. A tile is 128 weight rows by N batch rows, N the batch padded to 8
- *        .. 256. At 128 columns the two CTAs of a cluster multicast hidden states to each other
- *        (sm90_cluster). The 5-dimensional tensor map permutes weight rows so that MMA row
- *        16 w + 8 f + 2 h + l is token 16 w + 4 h + 2 l + f: a thread holds two neighbouring tokens
- *        of each of its columns, a warp sixteen, which mostly lie in one block of noise.
+ *        in CUTLASS's ping-pong schedule (sm90_consumer). In the third, three service warps score
+ *        candidates and compute the bounds of the next tile, and one thread issues the TMA copies.
+ *        A tile is 128 weight rows by N batch rows, N the batch padded to 8 .. 128. At 128 columns
+ *        the two CTAs of a cluster multicast hidden states to each other; with 129 to 256 rows they
+ *        are paired: both take the same tile, for 128 rows each (sm90_cluster). The 5-dimensional
+ *        tensor map permutes weight rows so that MMA row 16 w + 8 f + 2 h + l is token
+ *        16 w + 4 h + 2 l + f: a thread holds two neighbouring tokens of each of its columns, a warp
+ *        sixteen, which mostly lie in one block of noise.
  * SMEM   a ring of stages, each of 128 x 64 weights (16 KiB) and N x 64 hidden states (128 N
  *        bytes), both in 128-byte swizzle; then the arrays of shared_sm90.cuh.
  * SYNC   full[s]: a consumer waits for the producer, which arrives once, and for the bytes of the
@@ -53,21 +54,42 @@
 namespace
 {
 
-/* Copies the hidden states of a stage, from column x on: with `multicast`, this CTA's share of the
- * rows to all CTAs of its cluster; otherwise all rows to this CTA. */
+/* All CTAs of a cluster, as a mask of their ranks. */
+template <int n> constexpr uint16_t kAllCtas = (1 << sm90_cluster<n>::ctas) - 1;
+
+/* Copies the hidden states of a stage, from column x on: with `multicast`, this CTA's slice of the
+ * rows to all CTAs of its cluster; otherwise all of this CTA's rows, from `first_row` on. */
 template <int n>
 __device__ __forceinline__ void copy_hidden(unsigned char *to, const CUtensorMap *hidden, int x,
-                                            bool multicast, uint64_t *arrived, uint64_t policy)
+                                            int first_row, bool multicast, uint64_t *arrived,
+                                            uint64_t policy)
 {
     using cluster = sm90_cluster<n>;
     constexpr int bytes = cluster::rows * SM90_DEPTH * 2;
     const int own = cluster::cta_rank();
     if (multicast)
-        ptx_copy_2d_to((1 << cluster::ctas) - 1, to + own * bytes, hidden, x, own * cluster::rows,
-                       arrived, policy);
+        ptx_copy_2d_to(kAllCtas<n>, to + own * bytes, hidden, x, own * cluster::rows, arrived,
+                       policy);
     else
         for (int i = 0; i < cluster::ctas; i++)
-            ptx_copy_2d(to + i * bytes, hidden, x, i * cluster::rows, arrived, policy);
+            ptx_copy_2d(to + i * bytes, hidden, x, first_row + i * cluster::rows, arrived, policy);
+}
+
+/* Copies a tile's weights of a stage, from column x on: this CTA's half to both CTAs of a pair, or
+ * all. */
+template <int n>
+__device__ __forceinline__ void copy_weights(unsigned char *to, const CUtensorMap *weight, int x,
+                                             int tile, bool paired, uint64_t *arrived,
+                                             uint64_t policy)
+{
+    constexpr int blocks = CUDA_SM90_TILE / 16;
+    if (sm90_cluster<n>::ctas > 1 && paired) {
+        const int own = sm90_cluster<n>::cta_rank();
+        ptx_copy_5d_to(kAllCtas<n>, to + own * (SM90_WEIGHT_BYTES / 2), weight, x, 0, 0, 0,
+                       tile * blocks + own * (blocks / 2), arrived, policy);
+    } else {
+        ptx_copy_5d(to, weight, x, 0, 0, 0, tile * blocks, arrived, policy);
+    }
 }
 
 /* Prefetches the weights of the first stages to L2 before the previous launch has ended. The
@@ -80,26 +102,27 @@ __device__ __forceinline__ void fetch_weights(const cuda_params &p, const CUtens
         ptx_prefetch_5d(weight, k * SM90_DEPTH, 0, 0, 0, tile * (CUDA_SM90_TILE / 16));
 }
 
-template <int n>
-__device__ void produce_stages(const cuda_params &p, const CUtensorMap *weight,
-                               const CUtensorMap *hidden, const shared_sm90<n> &shared)
+template <int n, class call>
+__device__ void produce_stages(const call &p, const CUtensorMap *weight, const CUtensorMap *hidden,
+                               const shared_sm90<n> &shared)
 {
     constexpr int bytes = shared_sm90<n>::stage_bytes;
     stage_ring at(p.stages);
     int depths = sm90_depths(p);
     uint64_t once = ptx_policy_evict_first(), often = ptx_policy_evict_last();
-    for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
-        const bool whole = sm90_cluster<n>::is_whole(p, tile);
+    const bool paired = p.template is_paired<n>();
+    const int first_row = p.template first_row<n>(), ctas = p.template cta_count<n>();
+    for (int tile = p.template cta_index<n>(); tile < p.tiles; tile += ctas) {
+        const bool multicasts_rows = !paired && sm90_cluster<n>::is_whole(p, tile);
 #pragma unroll 1
         for (int k = 0; k < depths; k++, at.advance()) {
             unsigned char *stage = shared.stages + at.stage * bytes;
             uint64_t *arrived = &shared.full[at.stage];
             ptx_barrier_wait(&shared.empty[at.stage], at.parity ^ 1);
             ptx_barrier_arrive_expect(arrived, bytes);
-            ptx_copy_5d(stage, weight, k * SM90_DEPTH, 0, 0, 0, tile * (CUDA_SM90_TILE / 16),
-                        arrived, once);
-            copy_hidden<n>(stage + SM90_WEIGHT_BYTES, hidden, k * SM90_DEPTH, whole, arrived,
-                           often);
+            copy_weights<n>(stage, weight, k * SM90_DEPTH, tile, paired, arrived, once);
+            copy_hidden<n>(stage + SM90_WEIGHT_BYTES, hidden, k * SM90_DEPTH, first_row,
+                           multicasts_rows, arrived, often);
         }
     }
 }
@@ -122,32 +145,29 @@ __device__ __forceinline__ void release_stage(const shared_sm90<n> &shared, int 
         ptx_barrier_arrive(&shared.empty[stage]);
 }
 
-/* Computes the product of the consumer's tile; in the cooperative schedule, of this warpgroup's
- * half. Lane 0's addresses are broadcast, so that offsets are added in the warp's uniform
- * registers. */
+/* Computes the product of the consumer's tile. Lane 0's addresses are broadcast, so that offsets
+ * are added in the warp's uniform registers. */
 template <int n, bool half>
 __device__ __forceinline__ void multiply_tile(sm90_sums<n> &sum, int depths,
                                               const shared_sm90<n> &shared, stage_ring &at,
                                               bool multicast)
 {
-    using consumer = sm90_consumer<n>;
-    const uint32_t first = consumer::pingpong ? 0 : threadIdx.x / 128;
     const uint32_t ring_start = wgmma_address(shared.stages);
     int previous = -1;
 #pragma unroll
-    for (int i = 0; i < consumer::halves * n / 2; i++)
+    for (int i = 0; i < sm90_consumer::halves * n / 2; i++)
         sum[i / (n / 2)][i % (n / 2)] = 0.0f;
 #pragma unroll 1
     for (int k = 0; k < depths; k++, at.advance()) {
         uint32_t stage = ring_start + at.stage * (shared_sm90<n>::stage_bytes / 16);
-        uint32_t a = __shfl_sync(~0u, stage + first * kHalfTile, 0);
+        uint32_t a = __shfl_sync(~0u, stage, 0);
         uint32_t b = __shfl_sync(~0u, stage + 2 * kHalfTile, 0);
         ptx_barrier_wait(&shared.full[at.stage], at.parity);
         ptx_wgmma_fence();
 #pragma unroll
         for (int step = 0; step < SM90_DEPTH / 16; step++)
 #pragma unroll
-            for (int h = 0; h < consumer::halves; h++)
+            for (int h = 0; h < sm90_consumer::halves; h++)
                 wgmma<n, half>::add(sum[h], wgmma_descriptor(a + h * kHalfTile + 2 * step),
                                     wgmma_descriptor(b + 2 * step));
         ptx_wgmma_commit();
@@ -156,7 +176,7 @@ __device__ __forceinline__ void multiply_tile(sm90_sums<n> &sum, int depths,
             release_stage<n>(shared, previous, multicast);
         previous = at.stage;
     }
-    if (consumer::pingpong && threadIdx.x % 32 == 0) /* every warp has passed its own turn */
+    if (threadIdx.x % 32 == 0) /* every warp has passed its own turn */
         ptx_barrier_arrive(&shared.multiplied[threadIdx.x / 128]);
     ptx_wgmma_wait<0>();
     release_stage<n>(shared, previous, multicast);
@@ -189,8 +209,7 @@ constexpr int kPatienceReserve = 14000;
 template <int n, class call>
 __device__ __forceinline__ int patience_of(const call &p, int tile, int took)
 {
-    if (!p.template by_bounds<n>() || sm90_consumer<n>::consumers < 2 || tile != (int)blockIdx.x ||
-        tile + (int)gridDim.x >= p.tiles)
+    if (!p.by_bounds() || tile != (int)blockIdx.x || tile + (int)gridDim.x >= p.tiles)
         return -1;
     return took > 3 * kPatienceReserve ? took - kPatienceReserve : 0;
 }
@@ -202,12 +221,11 @@ __device__ __forceinline__ void draw_tile(const call &p, const shared_sm90<n> &s
                                           sm90_sums<n> &sum, int thread, int tile, int turn,
                                           int patience)
 {
-    constexpr int consumers = sm90_consumer<n>::consumers;
-    const int own = sm90_consumer<n>(thread).index, other = consumers - 1 - own;
+    const int own = sm90_consumer(thread).index, other = 1 - own;
     const bool first = turn == 0 && own == 0;
     tile_logits<n, call> logits(p, shared, first_token_of(p, tile), thread);
     if constexpr (call::stores) {
-        const bool by_bounds = p.template by_bounds<n>();
+        const bool by_bounds = p.by_bounds();
         if (by_bounds)
             ptx_barrier_wait(&shared.served[own], turn & 1);
         logits.store_tile(sum, turn, patience);
@@ -224,9 +242,10 @@ __device__ __forceinline__ void draw_tile(const call &p, const shared_sm90<n> &s
     sm90_epilogue<n, call>(p, shared, first_token_of(p, tile), thread).draw_sums(sum);
     ptx_barrier_arrive(&shared.drawn[own]);
     if (p.with_mass()) {
-        if (consumers == 2 && !first)
+        const bool paired = p.template is_paired<n>();
+        if (!paired && !first)
             ptx_barrier_wait(&shared.summed[other], (turn & 1) ^ (own == 0));
-        tile_mass<n>(shared, (int)p.problem.batch, p.scale(), thread).add(sum, first);
+        tile_mass<n>(p, shared, thread).add(sum, paired ? turn == 0 : first);
         ptx_barrier_arrive(&shared.summed[own]);
     }
 }
@@ -236,35 +255,36 @@ __device__ __forceinline__ void draw_tile(const call &p, const shared_sm90<n> &s
 template <int n, class call>
 __device__ __forceinline__ void wait_for_masses(const call &p, const shared_sm90<n> &shared)
 {
-    constexpr int consumers = sm90_consumer<n>::consumers;
-    const int stride = consumers * (int)gridDim.x;
+    constexpr int consumers = sm90_consumer::consumers;
+    const int ctas = p.template cta_count<n>(), stride = consumers * ctas;
     if (!p.with_mass() || !p.draws_tokens())
         return;
     for (int consumer = 0; consumer < consumers; consumer++) {
-        int before = (int)(blockIdx.x + consumer * gridDim.x);
+        int before = p.template cta_index<n>() + consumer * ctas;
         int turns = (p.tiles - before + stride - 1) / stride;
         ptx_barrier_wait(&shared.summed[consumer], (turns & 1) ^ 1);
     }
 }
 
-/* One consumer: its tiles, one after the other. In the ping-pong schedule two consumers take turns
- * to multiply and to sum masses. The accumulators leave few registers, so addresses are computed
- * anew for each tile's product and for its draw. */
+/* One consumer: its tiles, one after the other. The two consumers take turns to multiply and,
+ * unless CTAs are paired, to sum masses. The accumulators leave few registers, so addresses are
+ * computed anew for each tile's product and for its draw. */
 template <int n, bool half, class call>
 __device__ void consume_tiles(const call &p, unsigned char *memory)
 {
-    constexpr int consumers = sm90_consumer<n>::consumers;
+    constexpr int consumers = sm90_consumer::consumers;
     sm90_sums<n> sum;
     stage_ring at(p.stages);
-    const int own = sm90_consumer<n>(threadIdx.x).index, depths = sm90_depths(p);
-    const int stride = consumers * (int)gridDim.x;
+    const int own = sm90_consumer(threadIdx.x).index, depths = sm90_depths(p);
+    const int ctas = p.template cta_count<n>(), stride = consumers * ctas;
     const uint32_t began = clock();
     int turn = 0;
     at.skip_stages(own * depths);
-    for (int tile = blockIdx.x + own * gridDim.x; tile < p.tiles; tile += stride, turn++) {
+    for (int tile = p.template cta_index<n>() + own * ctas; tile < p.tiles;
+         tile += stride, turn++) {
         const shared_sm90<n> before(p, memory + ptx_zero());
-        if (consumers == 2 && (own != 0 || turn != 0))
-            ptx_barrier_wait(&before.multiplied[consumers - 1 - own], (turn & 1) ^ (own == 0));
+        if (own != 0 || turn != 0)
+            ptx_barrier_wait(&before.multiplied[1 - own], (turn & 1) ^ (own == 0));
         multiply_tile<n, half>(sum, depths, before, at, sm90_cluster<n>::is_whole(p, tile));
         at.skip_stages((consumers - 1) * depths);
         int zero = ptx_zero();
@@ -286,26 +306,27 @@ __device__ void consume_tiles(const call &p, unsigned char *memory)
 template <int n, class call>
 __device__ void serve_consumers(const call &p, const shared_sm90<n> &shared)
 {
-    constexpr int consumers = sm90_consumer<n>::consumers;
+    constexpr int consumers = sm90_consumer::consumers;
     const int thread = threadIdx.x - SM90_DRAW_THREADS;
     if constexpr (call::stores) {
-        if (p.template by_bounds<n>())
+        if (p.by_bounds())
             serve_bounds<n>(p, shared);
         return;
     }
     if constexpr (call::also_stores)
         clear_words(p, thread, SM90_SERVE_THREADS);
     const draw_thresholds<n, call> all(p, shared);
+    const int ctas = p.template cta_count<n>(), cta = p.template cta_index<n>();
     uint32_t ended = clock();
     int turn = 0;
     if (!p.draws_tokens())
         return;
-    if (p.ends_call() && blockIdx.x == 0)
-        start_counters(p, thread);
-    for (int tile = blockIdx.x; tile < p.tiles + (int)gridDim.x; tile += gridDim.x, turn++) {
+    if (p.ends_call() && cta == 0)
+        start_counters<n>(p, thread);
+    for (int tile = cta; tile < p.tiles + ctas; tile += ctas, turn++) {
         const uint32_t first = first_token_of(p, tile);
         if (tile >= p.tiles && p.ends_call())
-            start_counters(p, thread);
+            start_counters<n>(p, thread);
         if (turn == 0) {
             initial_thresholds<n, call>::store_words(p, shared, thread, first);
             ptx_barrier_arrive(&shared.served[0]);
@@ -314,7 +335,7 @@ __device__ void serve_consumers(const call &p, const shared_sm90<n> &shared)
         ptx_barrier_wait(&shared.drawn[(turn - 1) % consumers], (turn - 1) / consumers & 1);
         const uint32_t took = (uint32_t)clock() - ended;
         ended += took;
-        sm90_candidate_list<n, call>(p, shared, first_token_of(p, tile - (int)gridDim.x))
+        sm90_candidate_list<n, call>(p, shared, first_token_of(p, tile - ctas))
             .score_all(thread, SM90_SERVE_THREADS);
         if (tile >= p.tiles)
             break;

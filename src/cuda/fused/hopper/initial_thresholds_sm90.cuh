@@ -32,7 +32,7 @@ namespace
 
 template <int n, class call> class initial_thresholds
 {
-    using consumer = sm90_consumer<n>;
+    using consumer = sm90_consumer;
     static constexpr int groups = sm90_groups<n>; /* of 8 columns */
     static constexpr int rounds = n / 8 / groups; /* in a half of a tile */
 
@@ -76,7 +76,7 @@ template <int n, class call> class initial_thresholds
         own_consumer.sync();
         all.template each<consumer::threads>(thread, [&](int i, int) {
             shared.thresholds[i] = initial_threshold(i);
-            if ((blockIdx.x + i) % SM90_EARLY_PUBLISHERS == 0)
+            if ((p.template cta_index<n>() + i) % SM90_EARLY_PUBLISHERS == 0)
                 all.publish_threshold(i, 0);
         });
         exchange_thresholds(all);
@@ -127,7 +127,7 @@ template <int n, class call> class initial_thresholds
      * the warp's rows, or in somewhat more when a poll finds nothing new. */
     __device__ __forceinline__ void exchange_thresholds(const draw_thresholds<n, call> &all) const
     {
-        const uint32_t few = SM90_EXCHANGE_LEADS + 64 / gridDim.x;
+        const uint32_t few = SM90_EXCHANGE_LEADS + 64 / p.template cta_count<n>();
 #pragma unroll 1
         for (int polls = 1; polls <= SM90_EXCHANGE_POLLS; polls++) {
             uint32_t own = 0;
@@ -157,7 +157,8 @@ template <int n, class call> class initial_thresholds
     /* The token of most noise in a block of the CTA's first tile. */
     __device__ __forceinline__ uint32_t noisiest_token(int i, int block) const
     {
-        const uint32_t first = (uint32_t)p.problem.first_token + CUDA_SM90_TILE * blockIdx.x;
+        const uint32_t first =
+            (uint32_t)p.problem.first_token + CUDA_SM90_TILE * (uint32_t)p.template cta_index<n>();
         return (first & ~(GUMBEL_BLOCK - 1u)) + GUMBEL_BLOCK * block +
                word_of(i, block) % GUMBEL_BLOCK;
     }
@@ -172,7 +173,7 @@ template <int n, class call> class initial_thresholds
             float z = shared.initial_sums(n * p.sample_count())[bound_index(i, b)] * p.scale() *
                       draw.inverse_temperature;
             float bound = draw_score_bound_of_word(draw.greedy, z, word_above(word_of(i, b)));
-            if (fabsf(bound) < INFINITY && p.allows_token(i, noisiest_token(i, b)))
+            if (fabsf(bound) < INFINITY && p.template allows_token<n>(i, noisiest_token(i, b)))
                 threshold = fmaxf(threshold, bound);
         }
         return threshold;

@@ -54,7 +54,7 @@ __device__ __noinline__ void wait_for_bounds(const uint64_t *shared, uint64_t ta
 
 template <int n, class call> class tile_logits
 {
-    using consumer = sm90_consumer<n>;
+    using consumer = sm90_consumer;
     using sums = sm90_sums<n>;
     static constexpr int groups = sm90_groups<n>; /* of 8 columns, reduced at once */
     static constexpr int words = (n + 31) / 32;
@@ -70,7 +70,7 @@ template <int n, class call> class tile_logits
     /* For the tile that begins at token `first_token`; `index` is the thread's index. */
     __device__ __forceinline__ tile_logits(const call &params, const shared_sm90<n> &memory,
                                            uint32_t first_token, int index)
-        : p(params), shared(memory), columns((int)params.problem.batch), lane(index % 32),
+        : p(params), shared(memory), columns(params.template column_count<n>()), lane(index % 32),
           thread(index % consumer::threads), first(first_token), own_consumer(index)
     {
     }
@@ -89,24 +89,18 @@ template <int n, class call> class tile_logits
             drop_past_end(sum, h);
         if (stores_by_bounds() && (p.problem.features & GUMBEL_FEATURE_MASK))
             drop_masked(sum);
-        if constexpr (CUDA_SM90_HAS_BOUNDS(n)) {
-            if (p.block_maxima)
-                store_maxima(sum, turn);
-            if (stores_by_bounds()) {
-                if (patience >= 0) {
-                    if (thread < 32)
-                        wait_for_bounds<words>(p.row_thresholds, p.tag, columns, shared.thresholds,
-                                               shared.flags, (uint32_t)patience);
-                    own_consumer.sync();
-                }
-                mark_subtiles(turn, selected);
+        if (p.block_maxima)
+            store_maxima(sum, turn);
+        if (stores_by_bounds()) {
+            if (patience >= 0) {
+                if (thread < 32)
+                    wait_for_bounds<words>(p.row_thresholds, p.tag, columns, shared.thresholds,
+                                           shared.flags, (uint32_t)patience);
+                own_consumer.sync();
             }
-            store_selected(sum, selected);
-        } else {
-            store_selected(sum, selected);
-            if (p.block_maxima)
-                store_maxima(sum, turn);
+            mark_subtiles(turn, selected);
         }
+        store_selected(sum, selected);
     }
 
     /* Applies, in place, bias, soft-cap and a negative scale, and sets tokens that do not count to
@@ -154,7 +148,7 @@ template <int n, class call> class tile_logits
                 int column = sm90_column(lane, k), from = sm90_sum_index(k);
                 uint32_t own = selected[h][k / 8] >> sm90_column(0, k % 8) >> 2 * (lane & 3);
                 bool stays = column < columns && (own & 1);
-                float *to = &p.logits_out[column * p.logits_out_stride + at];
+                float *to = &p.logits_out[p.template row_of<n>(column) * p.logits_out_stride + at];
                 if (stays && remaining > 1)
                     *(float2 *)to = {sum[h][from], sum[h][from + 2]};
                 else if (stays && remaining == 1)
@@ -230,7 +224,7 @@ template <int n, class call> class tile_logits
         const int64_t tile = tile_index();
         find_maxima(maxima_copy(turn), [&](int h, int at, int) { return sum[h][at]; });
         for (int column = thread; column < columns; column += consumer::threads)
-            p.block_maxima[column * p.block_maxima_stride + tile] =
+            p.block_maxima[p.template row_of<n>(column) * p.block_maxima_stride + tile] =
                 max_of_tile(column, maxima_copy(turn));
         if (!stores_by_bounds() || !p.unseen_block_maxima)
             return;
@@ -279,7 +273,7 @@ template <int n, class call> class tile_logits
         return (first - p.problem.first_token) / CUDA_SM90_TILE;
     }
 
-    __device__ __forceinline__ bool stores_by_bounds() const { return p.template by_bounds<n>(); }
+    __device__ __forceinline__ bool stores_by_bounds() const { return p.by_bounds(); }
 
     /* Computes the largest value(half, index of the sum, column) of each subtile; for all threads
      * of the consumer. */

@@ -16,7 +16,7 @@ namespace
 
 template <int n> class tile_mass
 {
-    static constexpr int halves = sm90_consumer<n>::halves;
+    static constexpr int halves = sm90_consumer::halves;
     static constexpr int groups = sm90_groups<n>; /* of 8 columns: one set */
     static constexpr int rounds = n / 8 / groups; /* sets in a half of a tile */
     static constexpr int sets = halves * rounds;
@@ -26,15 +26,16 @@ template <int n> class tile_mass
     using sums = sm90_sums<n>;
 
     const shared_sm90<n> &shared;
+    float2 *const masses; /* [8][n] */
     int columns, thread, lane;
     float scale;
 
   public:
-    /* `scale_of_z` turns a logit to z, before the temperature. */
-    __device__ __forceinline__ tile_mass(const shared_sm90<n> &memory, int batch, float scale_of_z,
-                                         int index)
-        : shared(memory), columns(batch), thread(index % sm90_consumer<n>::threads),
-          lane(index % 32), scale(scale_of_z)
+    template <class call>
+    __device__ __forceinline__ tile_mass(const call &p, const shared_sm90<n> &memory, int index)
+        : shared(memory), masses(memory.masses_of_consumer(p, sm90_consumer(index).index)),
+          columns(p.template column_count<n>()), thread(index % sm90_consumer::threads),
+          lane(index % 32), scale(p.scale())
     {
     }
 
@@ -72,7 +73,7 @@ template <int n> class tile_mass
     /* Masses of a set's columns. */
     __device__ __forceinline__ float2 *masses_of(int set) const
     {
-        return shared.masses + (thread / 32 + 4 * (set / rounds)) * n + first_column(set);
+        return masses + (thread / 32 + 4 * (set / rounds)) * n + first_column(set);
     }
 
     /* Mass of the column whose sum sm90_join_lanes() leaves in this lane. */

@@ -25,12 +25,11 @@ PTX uint64_t wgmma_descriptor(uint32_t address)
 }
 
 /* Accumulators s[i] and on as operands of an asm statement; `c` is their constraint. */
-#define WGMMA_OPERANDS_4(c, s, i)   c(s[i]), c(s[i + 1]), c(s[i + 2]), c(s[i + 3])
-#define WGMMA_OPERANDS_8(c, s, i)   WGMMA_OPERANDS_4(c, s, i), WGMMA_OPERANDS_4(c, s, i + 4)
-#define WGMMA_OPERANDS_16(c, s, i)  WGMMA_OPERANDS_8(c, s, i), WGMMA_OPERANDS_8(c, s, i + 8)
-#define WGMMA_OPERANDS_32(c, s, i)  WGMMA_OPERANDS_16(c, s, i), WGMMA_OPERANDS_16(c, s, i + 16)
-#define WGMMA_OPERANDS_64(c, s, i)  WGMMA_OPERANDS_32(c, s, i), WGMMA_OPERANDS_32(c, s, i + 32)
-#define WGMMA_OPERANDS_128(c, s, i) WGMMA_OPERANDS_64(c, s, i), WGMMA_OPERANDS_64(c, s, i + 64)
+#define WGMMA_OPERANDS_4(c, s, i)  c(s[i]), c(s[i + 1]), c(s[i + 2]), c(s[i + 3])
+#define WGMMA_OPERANDS_8(c, s, i)  WGMMA_OPERANDS_4(c, s, i), WGMMA_OPERANDS_4(c, s, i + 4)
+#define WGMMA_OPERANDS_16(c, s, i) WGMMA_OPERANDS_8(c, s, i), WGMMA_OPERANDS_8(c, s, i + 8)
+#define WGMMA_OPERANDS_32(c, s, i) WGMMA_OPERANDS_16(c, s, i), WGMMA_OPERANDS_16(c, s, i + 16)
+#define WGMMA_OPERANDS_64(c, s, i) WGMMA_OPERANDS_32(c, s, i), WGMMA_OPERANDS_32(c, s, i + 32)
 
 /* Names of these accumulators in the text of an asm statement. */
 #define WGMMA_REGISTERS_4  "%0, %1, %2, %3"
@@ -43,14 +42,6 @@ PTX uint64_t wgmma_descriptor(uint32_t address)
     WGMMA_REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43"              \
                        ", %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55"              \
                        ", %56, %57, %58, %59, %60, %61, %62, %63"
-#define WGMMA_REGISTERS_128                                                                        \
-    WGMMA_REGISTERS_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75"              \
-                       ", %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87"              \
-                       ", %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99"              \
-                       ", %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"  \
-                       ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123"  \
-                       ", %124, %125, %126, %127"
-
 /* sum += a * b^T; `half` chooses float16 over bfloat16. A thread has `count` accumulators, which
  * are the first operands; `a_at` and `b_at` name the next two. */
 template <int n, bool half> struct wgmma;
@@ -73,7 +64,6 @@ WGMMA(16, 8, "%8", "%9")
 WGMMA(32, 16, "%16", "%17")
 WGMMA(64, 32, "%32", "%33")
 WGMMA(128, 64, "%64", "%65")
-WGMMA(256, 128, "%128", "%129")
 #undef WGMMA_OF
 #undef WGMMA
 

@@ -83,7 +83,7 @@ template <int n, class call> class bound_server
      * Before the CTA's last tile it loads bounds at once, since nothing hides a wait there. */
     __device__ __forceinline__ void pass_bounds()
     {
-        constexpr int consumers = sm90_consumer<n>::consumers;
+        constexpr int consumers = sm90_consumer::consumers;
         uint32_t ended = clock();
         int turn = 0;
         for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x, turn++) {

@@ -26,11 +26,8 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
     /* Whether logits are dropped after the product, to measure it alone. */
     __device__ __forceinline__ bool drops_logits() const { return any && multiply_only; }
     __device__ __forceinline__ bool draws_tokens() const { return !stores && !drops_logits(); }
-    /* Whether the kernel of n columns stores only logits above bounds. */
-    template <int n> __device__ __forceinline__ bool by_bounds() const
-    {
-        return stores && CUDA_SM90_HAS_BOUNDS(n) && stored_subtiles;
-    }
+    /* Whether the kernel stores only logits above bounds; never of paired CTAs. */
+    __device__ __forceinline__ bool by_bounds() const { return stores && stored_subtiles; }
     /* Whether the last CTA writes the outputs (finish_sm90.cuh). */
     __device__ __forceinline__ bool ends_call() const
     {
@@ -52,12 +49,45 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
     {
         return any ? problem.sampling.num_samples : 1;
     }
+    /* Whether the CTAs of a cluster share a tile, in the kernel of n columns. */
+    template <int n> __device__ __forceinline__ bool is_paired() const
+    {
+        return CUDA_SM90_CLUSTER(n) > 1 && paired;
+    }
+    /* The index of this CTA among those that have the same rows, and their number. */
+    template <int n> __device__ __forceinline__ int cta_index() const
+    {
+        return is_paired<n>() ? (int)blockIdx.x / CUDA_SM90_CLUSTER_MAX : (int)blockIdx.x;
+    }
+    template <int n> __device__ __forceinline__ int cta_count() const
+    {
+        return is_paired<n>() ? (int)gridDim.x / CUDA_SM90_CLUSTER_MAX : (int)gridDim.x;
+    }
+    /* The batch row of this CTA's column 0. */
+    template <int n> __device__ __forceinline__ int first_row() const
+    {
+        return is_paired<n>() ? (int)blockIdx.x % CUDA_SM90_CLUSTER_MAX * n : 0;
+    }
     /* Columns in use; the batch row of a column, and its first sample, of sample_count(). */
-    __device__ __forceinline__ int column_count() const { return (int)problem.batch; }
-    __device__ __forceinline__ int row_of(int column) const { return column; }
+    template <int n> __device__ __forceinline__ int column_count() const
+    {
+        return min((int)problem.batch - first_row<n>(), n);
+    }
+    template <int n> __device__ __forceinline__ int row_of(int column) const
+    {
+        return first_row<n>() + column;
+    }
+    /* The index in the batch of the first sample of a column. */
+    template <int n> __device__ __forceinline__ int64_t draw_of(int column) const
+    {
+        return (int64_t)row_of<n>(column) * sample_count();
+    }
     __device__ __forceinline__ int sample_of(int) const { return 0; }
     /* Whether a column may draw a token. */
-    __device__ __forceinline__ bool allows_token(int, uint32_t) const { return true; }
+    template <int n> __device__ __forceinline__ bool allows_token(int, uint32_t) const
+    {
+        return true;
+    }
     __device__ __forceinline__ bool has_bias() const
     {
         return (any || stores || also_stores) && problem.bias.data;
@@ -77,22 +107,23 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
 /* A plain call in which each sample has a column of its own, row by row, and rows may have masks.
  */
 struct sm90_spread_call : sm90_call<CUDA_SM90_PLAIN> {
-    __device__ __forceinline__ int column_count() const
+    template <int n> __device__ __forceinline__ int column_count() const
     {
         return (int)problem.batch * problem.sampling.num_samples;
     }
-    __device__ __forceinline__ int row_of(int column) const
+    template <int n> __device__ __forceinline__ int row_of(int column) const
     {
         return column / problem.sampling.num_samples;
     }
+    template <int n> __device__ __forceinline__ int64_t draw_of(int column) const { return column; }
     __device__ __forceinline__ int sample_of(int column) const
     {
         return column % problem.sampling.num_samples;
     }
-    __device__ __forceinline__ bool allows_token(int column, uint32_t token) const
+    template <int n> __device__ __forceinline__ bool allows_token(int column, uint32_t token) const
     {
         return !(problem.features & GUMBEL_FEATURE_MASK) ||
-               gumbel_problem_mask(&problem, row_of(column))[token / 32] >> (token % 32) & 1;
+               gumbel_problem_mask(&problem, row_of<n>(column))[token / 32] >> (token % 32) & 1;
     }
 };
 

@@ -35,20 +35,21 @@ static_assert(sizeof(finish_words) == CUDA_THRESHOLD_WORDS * sizeof(uint64_t),
               "the workspace has this many words a draw");
 static_assert(offsetof(finish_words, best) % 16 == 0, "the two words are swapped as one");
 
-__device__ __forceinline__ finish_words *words_of_draw(const cuda_params &p, int i)
+__device__ __forceinline__ finish_words *words_of_draw(const cuda_params &p, int64_t i)
 {
-    return (finish_words *)&p.row_thresholds[CUDA_THRESHOLD_WORDS * (int64_t)i];
+    return (finish_words *)&p.row_thresholds[CUDA_THRESHOLD_WORDS * i];
 }
 
-/* Gives the counters of the call the tag of this launch; by the service warps. */
-template <class call> __device__ __forceinline__ void start_counters(const call &p, int thread)
+/* Gives the counters of this CTA's draws the tag of this launch; by the service warps. */
+template <int n, class call>
+__device__ __forceinline__ void start_counters(const call &p, int thread)
 {
-    if (32 * thread < p.column_count())
-        start_cta_counter(cta_counter_of_draw(p, 32 * thread), p.tag);
+    if (32 * thread < p.template column_count<n>())
+        start_cta_counter(cta_counter_of_draw(p, p.template draw_of<n>(32 * thread)), p.tag);
 }
 
 /* Merges the CTA's best token and flags into draw i; by one thread. */
-__device__ __forceinline__ void merge_draw(const cuda_params &p, int i, const sm90_best &own,
+__device__ __forceinline__ void merge_draw(const cuda_params &p, int64_t i, const sm90_best &own,
                                            uint32_t flags)
 {
     finish_words *words = words_of_draw(p, i);
@@ -70,7 +71,7 @@ __device__ __forceinline__ void merge_draw(const cuda_params &p, int i, const sm
 
 /* Writes draw i once all CTAs have merged theirs, and clears its words for a replay; by one thread.
  */
-__device__ __forceinline__ void write_best(const cuda_params &p, int i)
+__device__ __forceinline__ void write_best(const cuda_params &p, int64_t i)
 {
     finish_words *words = words_of_draw(p, i);
     const unsigned long long best = __ldcg(&words->best);
@@ -92,16 +93,17 @@ template <int n, class call>
 __device__ __forceinline__ void finish_call(const call &p, const shared_sm90<n> &shared)
 {
     const int i = (int)threadIdx.x;
-    const bool is_draw = i < p.column_count();
+    const bool is_draw = i < p.template column_count<n>();
+    const int64_t draw = p.template draw_of<n>(i);
     bool last = false;
     static_assert(CUDA_SM90_STATES <= SM90_DRAW_THREADS, "each thread finishes one draw");
     if (is_draw)
-        merge_draw(p, i, shared.best[i], shared.flags[i]);
+        merge_draw(p, draw, shared.best[i], shared.flags[i]);
     __syncwarp();
     if (i % 32 == 0 && is_draw)
-        last = count_cta_end(cta_counter_of_draw(p, i), p.tag, p.splits);
+        last = count_cta_end(cta_counter_of_draw(p, draw), p.tag, p.template cta_count<n>());
     if (__any_sync(~0u, last) && is_draw)
-        write_best(p, i);
+        write_best(p, draw);
 }
 
 } // namespace

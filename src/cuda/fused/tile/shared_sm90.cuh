@@ -27,14 +27,10 @@ namespace
  * 2 x 208 + 88 = 3 x 168. */
 constexpr int kDrawRegisters = 208, kServeRegisters = 88;
 
-/* Consumers: the warpgroups that multiply and draw. Up to 64 columns the schedule is ping-pong: two
- * consumers of one warpgroup each take every other tile, in two halves of 64 tokens, and one draws
- * while the other multiplies. With more columns the accumulators of a whole tile leave no registers
- * for the draw, and the schedule is cooperative: one consumer of two warpgroups, a half of each
- * tile each. */
-template <int n> struct sm90_consumer {
-    static constexpr bool pingpong = CUDA_SM90_WARPGROUP_PER_TILE(n);
-    static constexpr int consumers = pingpong ? 2 : 1, halves = pingpong ? 2 : 1;
+/* Consumers: the two warpgroups that multiply and draw. Each takes every other tile, in two halves
+ * of 64 tokens, and one draws while the other multiplies. */
+struct sm90_consumer {
+    static constexpr int consumers = 2, halves = 2;
     static constexpr int threads = SM90_DRAW_THREADS / consumers;
     int index;
 
@@ -50,18 +46,19 @@ template <int n> struct sm90_consumer {
     }
 };
 
-/* The CTAs of a cluster take neighbouring tiles at the same time, and each multicasts its share of
- * the rows of hidden states to all. A CTA that alone has a tile copies all rows for itself. */
+/* The CTAs of a cluster take neighbouring tiles at the same time, and each multicasts its slice of
+ * the rows of hidden states to all. A CTA that alone has a tile copies all rows for itself. Paired
+ * CTAs take the same tile for different rows, and each multicasts half of the tile's weights. */
 template <int n> struct sm90_cluster {
     static constexpr int ctas = CUDA_SM90_CLUSTER(n);
-    static constexpr int rows = n / ctas; /* that a CTA multicasts */
+    static constexpr int rows = n / ctas; /* of hidden states, in a copy */
 
     static __device__ __forceinline__ int cta_rank() { return blockIdx.x % ctas; }
 
     /* Whether every CTA of the cluster has a tile when this CTA takes `tile`. */
-    static __device__ __forceinline__ bool is_whole(const cuda_params &p, int tile)
+    template <class call> static __device__ __forceinline__ bool is_whole(const call &p, int tile)
     {
-        return ctas > 1 && tile / ctas < p.tiles / ctas;
+        return p.template is_paired<n>() || (ctas > 1 && tile / ctas < p.tiles / ctas);
     }
 
     /* Waits for all threads of all CTAs of the cluster. */
@@ -75,7 +72,7 @@ template <int n> struct sm90_cluster {
 };
 
 /* A thread's accumulators of its consumer's tile (layout: wgmma.cuh). */
-template <int n> using sm90_sums = float[sm90_consumer<n>::halves][n / 2];
+template <int n> using sm90_sums = float[sm90_consumer::halves][n / 2];
 
 __device__ __forceinline__ int sm90_depths(const cuda_params &p)
 {
@@ -178,7 +175,9 @@ __device__ __forceinline__ void update_best(sm90_best *best, sm90_best candidate
 
 template <int n> struct shared_sm90 {
     static constexpr int stage_bytes = SM90_WEIGHT_BYTES + n * SM90_DEPTH * 2;
-    static constexpr int consumers = sm90_consumer<n>::consumers;
+    static constexpr int consumers = sm90_consumer::consumers;
+    /* Arrays of masses: paired CTAs have one for each consumer. */
+    static constexpr int mass_sets = sm90_cluster<n>::ctas;
 
     unsigned char *stages;
     uint64_t *full, *empty;
@@ -190,7 +189,8 @@ template <int n> struct shared_sm90 {
     sm90_best *best;    /* [S][n] */
     sm90_bound *bounds; /* [CUDA_SM90_BLOCKS][S][n], columns in the order of bound_place() */
     sm90_draw *draws;   /* [S][n] */
-    float2 *masses;     /* [8][n], with the mass: the largest z, the sum of exp(z - largest) */
+    float2 *masses;     /* [mass_sets][8][n], with the mass: the largest z, the sum of exp(z -
+                         * largest) */
     /* The end of a list of list_capacity() candidates, which grows downwards, and the number of
      * candidates appended, including those that did not fit. */
     sm90_candidate *candidates;
@@ -234,7 +234,7 @@ template <int n> struct shared_sm90 {
     /* Candidates that fit the list. */
     template <class call> __device__ __forceinline__ uint32_t list_capacity(const call &p) const
     {
-        const float2 *end = masses + (p.with_mass() ? SM90_WARPS * n : 0);
+        const float2 *end = masses + (p.with_mass() ? mass_sets * SM90_WARPS * n : 0);
         const uint32_t remaining = (uint32_t)((unsigned char *)candidates - (unsigned char *)end);
         return min(remaining / (uint32_t)sizeof *candidates, (uint32_t)CUDA_SM90_LIST_MAX);
     }
@@ -286,6 +286,15 @@ template <int n> struct shared_sm90 {
         return masks_of_consumer(consumers + consumer);
     }
 
+    /* The masses to which a consumer adds. Paired CTAs keep those of their two consumers apart:
+     * each consumer has the tiles of one CTA of a launch without pairs, so that the log-normaliser
+     * does not depend on the batch. */
+    template <class call>
+    __device__ __forceinline__ float2 *masses_of_consumer(const call &p, int consumer) const
+    {
+        return masses + (p.template is_paired<n>() ? consumer * SM90_WARPS * n : 0);
+    }
+
     /* Factor from draw i's sums to z; 0 if there is nothing to draw. */
     template <class call> __device__ __forceinline__ float slope_of(const call &p, int i) const
     {
@@ -297,14 +306,13 @@ template <int n> struct shared_sm90 {
     {
         for (int i = 0; i < count; i++) {
             ptx_barrier_init(&full[i], 1);
-            ptx_barrier_init(&empty[i],
-                             SM90_DRAW_THREADS / 128 / consumers * sm90_cluster<n>::ctas);
+            ptx_barrier_init(&empty[i], sm90_cluster<n>::ctas);
         }
         for (int i = 0; i < consumers; i++) {
             ptx_barrier_init(&served[i], servers);
-            ptx_barrier_init(&drawn[i], sm90_consumer<n>::threads);
+            ptx_barrier_init(&drawn[i], sm90_consumer::threads);
             ptx_barrier_init(&multiplied[i], 128 / 32);
-            ptx_barrier_init(&summed[i], sm90_consumer<n>::threads);
+            ptx_barrier_init(&summed[i], sm90_consumer::threads);
         }
         ptx_fence_barrier_init();
     }
@@ -325,8 +333,9 @@ template <int n> struct shared_sm90 {
                 bounds[b * all + i].min_sum = INFINITY;
             draws[i] = {};
             const int column = i % n;
-            if (column < p.column_count() && gumbel_problem_row_is_live(&q, p.row_of(column))) {
-                gumbel_row row = gumbel_problem_row(&q, p.row_of(column));
+            if (column < p.template column_count<n>() &&
+                gumbel_problem_row_is_live(&q, p.template row_of<n>(column))) {
+                gumbel_row row = gumbel_problem_row(&q, p.template row_of<n>(column));
                 draws[i] = {row.stream.seed, row.stream.position,
                             row.stream.sample + (uint32_t)(i / n + p.sample_of(column)),
                             row.inverse_temperature, row.greedy};
@@ -335,22 +344,36 @@ template <int n> struct shared_sm90 {
         if (threadIdx.x == 0)
             *candidate_count = 0;
         if (p.with_mass())
-            for (int i = threadIdx.x; i < SM90_WARPS * n; i += CUDA_SM90_THREADS)
+            for (int i = threadIdx.x; i < mass_sets * SM90_WARPS * n; i += CUDA_SM90_THREADS)
                 masses[i] = {-INFINITY, 0.0f};
     }
 
-    /* Writes the CTA's summaries; for all consumer threads, after the last draw. Eight lanes write
-     * a draw's summary, and each adds the masses of sixteen tokens a tile. */
+    /* Writes the CTA's summaries, of paired CTAs one for each consumer; for all consumer threads,
+     * after the last draw. */
     template <class call> __device__ void write_summaries(const call &p) const
     {
-        int samples = p.sample_count(), draws = (int)p.problem.batch * samples;
-        int warp = threadIdx.x % SM90_WARPS;
+        const int cta = p.template cta_index<n>();
+        write_summaries_of_set(p, 0, cta);
+        if (p.template is_paired<n>())
+            write_summaries_of_set(p, 1, cta + p.template cta_count<n>());
+    }
+
+  private:
+    /* Writes summaries of a set of masses; those of set 0 have the best tokens. Eight lanes write a
+     * draw's summary, and each adds the masses of sixteen tokens a tile. */
+    template <class call>
+    __device__ __forceinline__ void write_summaries_of_set(const call &p, int set, int split) const
+    {
+        const int samples = p.sample_count(), warp = threadIdx.x % SM90_WARPS;
+        const int draws = p.template column_count<n>() * samples;
+        gumbel_summary *to =
+            p.summaries + split * p.problem.batch * samples + p.template draw_of<n>(0);
         for (int at = 0; at < draws; at += SM90_DRAW_THREADS / SM90_WARPS) {
             int i = at + threadIdx.x / SM90_WARPS, column = i < draws ? i / samples : 0;
             gumbel_summary s;
             gumbel_summary_empty(&s);
             if (p.with_mass()) {
-                float2 m = masses[warp * n + column];
+                float2 m = masses[(set * SM90_WARPS + warp) * n + column];
                 s.max_z = m.x;
                 if (m.y > 0.0f) /* 0 or NaN if z is too large for exp(z - m.x) to be exact */
                     gumbel_mass_add_block(&s, m.x, m.y);
@@ -358,12 +381,14 @@ template <int n> struct shared_sm90 {
             }
             if (i >= draws || warp != 0)
                 continue;
-            int own = i % samples * n + column;
-            s.best_score = best[own].score;
-            s.best_z = best[own].z;
-            s.best_id = best[own].id;
-            s.flags = flags[own];
-            p.summaries[(int64_t)blockIdx.x * draws + i] = s;
+            if (set == 0) {
+                int own = i % samples * n + column;
+                s.best_score = best[own].score;
+                s.best_z = best[own].z;
+                s.best_id = best[own].id;
+                s.flags = flags[own];
+            }
+            to[i] = s;
         }
     }
 };

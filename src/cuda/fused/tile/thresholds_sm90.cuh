@@ -127,8 +127,7 @@ template <int n, class call> class draw_thresholds
   private:
     __device__ __forceinline__ uint64_t *shared_word(int i) const
     {
-        int samples = p.sample_count();
-        return &p.row_thresholds[CUDA_THRESHOLD_WORDS * (i % n * samples + i / n)];
+        return &p.row_thresholds[CUDA_THRESHOLD_WORDS * (p.template draw_of<n>(i % n) + i / n)];
     }
 };
 
