@@ -171,8 +171,7 @@ static gumbel_status read_call(gumbel_problem *problem, const gumbel_device *dev
     if (!output)
         return GUMBEL_OK;
     GUMBEL_FORWARD(gumbel_read_output(&out, output, 0, error));
-    problem->features |= gumbel_output_features(&out);
-    problem->with_mass = gumbel_output_has_lse(&out);
+    gumbel_problem_request(problem, &out);
     return gumbel_settle_features(device, problem, error);
 }
 

@@ -28,9 +28,8 @@ static gumbel_status sample_problem(gumbel_device *device, gumbel_problem *probl
     gumbel_output out;
     gumbel_plan plan;
     GUMBEL_FORWARD(gumbel_read_output(&out, output, problem->batch, error));
-    problem->features |= gumbel_output_features(&out);
+    gumbel_problem_request(problem, &out);
     GUMBEL_FORWARD(gumbel_settle_features(device, problem, error));
-    problem->with_mass = gumbel_output_has_lse(&out);
     GUMBEL_FORWARD(
         gumbel_plan_in_workspace(device, problem, 0, workspace, workspace_bytes, &plan, error));
     int64_t rows = count_known_rows(device, problem);

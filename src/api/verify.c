@@ -218,10 +218,9 @@ static gumbel_status read_call(verify_call *call, const gumbel_device *device,
         requested.logprobs = v->verified.logprobs;
     /* The draw reports the status of a row; processing a row does not. */
     call->proposal.drawn = v->verified.rows || gumbel_proposal_processed(p).features;
-    p->features |= gumbel_output_features(&requested);
+    gumbel_problem_request(p, &requested);
     if (call->proposal.num_best > 0)
         p->features |= GUMBEL_FEATURE_BEST;
-    p->with_mass = gumbel_output_has_lse(&requested);
     return gumbel_settle_features(device, p, error);
 }
 

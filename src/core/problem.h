@@ -71,6 +71,7 @@ typedef struct gumbel_problem {
     gumbel_truncation truncation; /* without programs, which are below */
     gumbel_programs programs;     /* not read without GUMBEL_FEATURE_PROGRAM */
     int with_mass;                /* an output is, or requires, the log-normaliser */
+    int32_t num_top;              /* tokens of output.top_ids; 0 without GUMBEL_FEATURE_TOP */
 } gumbel_problem;
 
 /* Rows [first, first + count) of a problem, as a call that draws the same tokens. Row parameters,

@@ -68,6 +68,14 @@ uint32_t gumbel_output_features(const gumbel_output *out)
                       (out->entropy ? GUMBEL_FEATURE_ENTROPY : 0));
 }
 
+void gumbel_problem_request(gumbel_problem *problem, const gumbel_output *output)
+{
+    const uint32_t features = gumbel_output_features(output);
+    problem->features |= features;
+    problem->num_top = features & GUMBEL_FEATURE_TOP ? output->num_top : 0;
+    problem->with_mass = gumbel_output_has_lse(output);
+}
+
 /* Reads a row parameter with one value a row; `field` is its name in "sampling". */
 #define READ_ROWS(of, field)                                                                       \
     GUMBEL_FORWARD(gumbel_read_rows((of).data, sizeof *(of).data, 1,                               \

@@ -17,6 +17,9 @@ gumbel_status gumbel_check_host_features(const gumbel_problem *problem, gumbel_e
 /* The features of an output that holds all fields. */
 uint32_t gumbel_output_features(const gumbel_output *output);
 
+/* Adds to a problem what an output that holds all fields requests. */
+void gumbel_problem_request(gumbel_problem *problem, const gumbel_output *output);
+
 /* The public field of a feature, such as "sampling.transforms.mask". */
 const char *gumbel_feature_field(gumbel_feature bit);
 

@@ -95,7 +95,7 @@ typedef struct cuda_device {
     CUfunction accept_drafts;
     CUfunction expand_rule_drafts, sum_draft_masses, sum_draft_blocks, accept_rule_drafts;
     CUfunction allow, draw_allowed;
-    CUfunction finish, finish_any;
+    CUfunction finish, finish_any, finish_statistics;
     CUfunction gather;
     CUfunction history_start;
     CUfunction history_update;

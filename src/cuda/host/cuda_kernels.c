@@ -82,6 +82,7 @@ static const single_kernel single_kernels[] = {
     {CUDA_MODULE_EXCHANGE, "gumbel_scatter_rows", AT(scatter_rows), 0},
     {CUDA_MODULE_FINISH, "gumbel_finish_any", AT(finish_any), 0},
     {CUDA_MODULE_FINISH, "gumbel_finish_rows", AT(finish), 0},
+    {CUDA_MODULE_FINISH, "gumbel_finish_statistics", AT(finish_statistics), 0},
     {CUDA_MODULE_GATHER, "gumbel_gather_logits", AT(gather), 0},
     {CUDA_MODULE_HISTORY, "gumbel_start_history", AT(history_start), 0},
     {CUDA_MODULE_HISTORY, "gumbel_update_history", AT(history_update), 0},
@@ -206,7 +207,8 @@ static gumbel_status get_sm90_kernels(cuda_device *cuda, gumbel_error *error)
                                         [CUDA_SM90_PLAIN_MASS] = "plain_mass",
                                         [CUDA_SM90_STORED] = "stored",
                                         [CUDA_SM90_BOTH] = "both",
-                                        [CUDA_SM90_ANY] = "any"};
+                                        [CUDA_SM90_ANY] = "any",
+                                        [CUDA_SM90_STATISTICS] = "statistics"};
     for (int i = 0; i < (CUDA_F16 + 1) * CUDA_SM90_WIDTHS * CUDA_SM90_CASES; i++) {
         int dtype = i / CUDA_SM90_CASES / CUDA_SM90_WIDTHS;
         int width = i / CUDA_SM90_CASES % CUDA_SM90_WIDTHS, kind = i % CUDA_SM90_CASES;

@@ -13,7 +13,7 @@
 #include "core/rungs/rung.h"
 #include "cuda/run/cuda_run.h"
 
-#define CUDA_PRODUCTS  6
+#define CUDA_PRODUCTS  7
 #define CUDA_ROW_RUNGS 14
 
 /* A rung that multiplies hidden states with a head. */

@@ -110,6 +110,13 @@ static const char *screen_truncated_refuses(const cuda_device *cuda, const gumbe
     return cluster_refuses(cuda, p, 0);
 }
 
+static const char *statistics_refuse(const cuda_device *cuda, const gumbel_problem *p)
+{
+    if (p->num_top > CUDA_STATISTICS_TOP_MAX)
+        return "num_top is over 2";
+    return hopper_refuses(cuda, p);
+}
+
 static uint32_t hopper_offers(const gumbel_problem *p)
 {
     uint32_t draws = cuda_sm90_is_plain(p) && CUDA_SM90_HAS_BOTH(p->batch) ? CUDA_OUTPUT_DRAWS : 0;
@@ -177,6 +184,18 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
             .offers = hopper_offers,
             .run = cuda_run_sm90,
         },
+    {
+        .rung = {.name = "hopper-statistics",
+                 .method = "as hopper, with entropies, two likeliest tokens, banned tokens",
+                 .kernels = "fused_sm90.cu, finish.cu",
+                 .supports = GUMBEL_FEATURE_ENTROPY | GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_BANNED |
+                             GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_MASS,
+                 .requires_any = GUMBEL_FEATURE_ENTROPY | GUMBEL_FEATURE_TOP |
+                                 GUMBEL_FEATURE_BANNED},
+        .refuses = statistics_refuse,
+        .carve = cuda_carve_statistics,
+        .run = cuda_run_sm90,
+    },
     {
         .rung = {.name = "tensor",
                  .method = "mma.sync and cp.async, on every GPU",

@@ -45,6 +45,8 @@ typedef enum cuda_sm90_case {
     CUDA_SM90_STORED,     /* no draw: logits are stored */
     CUDA_SM90_BOTH,       /* CUDA_SM90_PLAIN, also with a bias, and logits are stored */
     CUDA_SM90_ANY,        /* any draw, or none */
+    CUDA_SM90_STATISTICS, /* CUDA_SM90_PLAIN_MASS without banned tokens, with entropies and the two
+                           * likeliest tokens */
     CUDA_SM90_CASES,
 } cuda_sm90_case;
 
@@ -63,6 +65,8 @@ static inline cuda_sm90_case cuda_sm90_case_of(const gumbel_problem *p, int stor
         return draws ? CUDA_SM90_BOTH : CUDA_SM90_STORED;
     if (drops || p->bias.data || !cuda_sm90_is_plain(p))
         return CUDA_SM90_ANY;
+    if (p->features)
+        return CUDA_SM90_STATISTICS;
     return p->with_mass ? CUDA_SM90_PLAIN_MASS : CUDA_SM90_PLAIN;
 }
 
@@ -136,23 +140,26 @@ static inline int cuda_sm90_ctas(int width, int tiles, int processors, int paire
  * masses; of a column's block maxima, threshold, flags and bits where logits are stored; and of the
  * list of tokens that pass their bounds, which first holds one logit of each block. A list of more
  * than CUDA_SM90_LIST_MAX tokens would let scoring fall behind the product. */
-#define CUDA_SM90_DRAW_BYTES        (48 + 4 * CUDA_SM90_BLOCKS)
-#define CUDA_SM90_BARRIER_BYTES     272
-#define CUDA_SM90_MASS_BYTES(n)     (CUDA_SM90_CLUSTER(n) > 1 ? 128 : 64)
-#define CUDA_SM90_STORED_BYTES      200
-#define CUDA_SM90_LIST_BYTES(draws) ((draws) > 170 ? 4 * CUDA_SM90_BLOCKS * (draws) : 2048)
-#define CUDA_SM90_LIST_MAX          1024
+#define CUDA_SM90_DRAW_BYTES          (48 + 4 * CUDA_SM90_BLOCKS)
+#define CUDA_SM90_BARRIER_BYTES       280
+#define CUDA_SM90_MASS_BYTES(n)       (CUDA_SM90_CLUSTER(n) > 1 ? 64 : 32)
+#define CUDA_SM90_STORED_BYTES        200
+#define CUDA_SM90_STATISTICS_BYTES(n) (52 + CUDA_SM90_MASS_BYTES(n) / 2)
+#define CUDA_SM90_LIST_BYTES(draws)   ((draws) > 170 ? 4 * CUDA_SM90_BLOCKS * (draws) : 2048)
+#define CUDA_SM90_LIST_MAX            1024
 
-/* Stages of the ring that fit. `stores`: the kernel only stores logits. */
-static inline int cuda_sm90_stages(int width, int num_samples, int with_mass, int stores)
+/* Stages of the ring of a kernel that fit. */
+static inline int cuda_sm90_stages(int width, int num_samples, int with_mass, cuda_sm90_case kind)
 {
     const int draws = width * num_samples;
     int beside = CUDA_SM90_BARRIER_BYTES;
-    if (stores)
+    if (kind == CUDA_SM90_STORED)
         beside += CUDA_SM90_STORED_BYTES * width;
     else
         beside += CUDA_SM90_DRAW_BYTES * draws + CUDA_SM90_LIST_BYTES(draws) +
                   (with_mass ? CUDA_SM90_MASS_BYTES(width) * width : 0);
+    if (kind == CUDA_SM90_STATISTICS)
+        beside += CUDA_SM90_STATISTICS_BYTES(width) * width;
     int stages = (CUDA_SM90_SHARED_BYTES - beside) / (128 * (CUDA_SM90_TILE + width));
     return stages < CUDA_SM90_STAGES_MAX ? stages : CUDA_SM90_STAGES_MAX;
 }

@@ -8,6 +8,7 @@
 
 #include "core/workspace.h"
 #include "cuda/common/cuda_params.h"
+#include "cuda/common/cuda_statistics_params.h"
 #include "cuda/common/cuda_truncated_params.h"
 #include "cuda/host/cuda_device.h"
 
@@ -36,6 +37,7 @@ typedef struct cuda_workspace {
     gumbel_summary *summaries;  /* [splits][B, S], reused by each launch of a batch */
     size_t summaries_max;       /* their number */
     uint64_t *row_thresholds;   /* [B, S][CUDA_THRESHOLD_WORDS] */
+    cuda_row_statistics *statistics; /* [splits][B], reused by each launch of a batch */
     float *logits;              /* [B] rows at cuda_row_stride(), stored by a product */
     float *processed_rows;      /* [B] rows at cuda_row_stride(): z for best scores and entropies */
     int32_t *row_status;        /* [B]: output.status of a call with entropies and without status */
@@ -158,6 +160,7 @@ gumbel_status cuda_run_sm80(const cuda_job *job);
 gumbel_status cuda_run_sm90(const cuda_job *job);
 gumbel_status cuda_run_allowed_product(const cuda_job *job); /* stores logits only */
 cuda_carver cuda_carve_screen;
+cuda_carver cuda_carve_statistics;
 gumbel_status cuda_run_screen(const cuda_job *job);
 cuda_carver cuda_carve_screen_truncated;
 gumbel_status cuda_run_screen_truncated(const cuda_job *job);

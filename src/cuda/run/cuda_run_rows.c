@@ -166,6 +166,7 @@ void cuda_carve_max(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel
     GUMBEL_ASSERT(limits->vocab_size >= 1);
     gumbel_carve_array(cursor, batch, (size_t)cuda_row_stride(&p), sizeof *workspace.logits);
     gumbel_carve_array(cursor, batch, 1, sizeof *workspace.row_status);
+    cuda_carve_statistics(cursor, cuda, &p, &workspace);
     cuda_carve_bounded(cursor, cuda, &p, &workspace);
     cuda_carve_pivots(cursor, cuda, &p, &workspace);
     gumbel_carve_array(cursor, splits, 1, sizeof *workspace.split_results);

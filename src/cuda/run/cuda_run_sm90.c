@@ -51,9 +51,10 @@ static gumbel_status encode_hidden(const cuda_job *job, CUtensorMap *map, const 
 
 /* A launch of the fused kernel and its arguments. */
 typedef struct sm90_launch {
-    cuda_params params;
+    cuda_statistics_params params; /* kernels without statistics read its `call` */
     CUtensorMap weight, hidden;
     int width; /* index in cuda_sm90_widths */
+    cuda_sm90_case kind;
     cuda_shape shape;
 } sm90_launch;
 
@@ -63,19 +64,22 @@ static gumbel_status prepare_launch(const cuda_job *job, int64_t first, int64_t 
                                     const gumbel_tensor *spread, sm90_launch *launch)
 {
     cuda_device *cuda = job->cuda;
-    cuda_params *p = &launch->params;
+    cuda_params *p = &launch->params.call;
     const int64_t tokens = job->params.problem.end_token - job->params.problem.first_token;
     *p = cuda_select_rows(&job->params, first, count);
     const gumbel_tensor *hidden = spread ? spread : &p->problem.hidden;
     const int samples = p->logits_out || spread ? 1 : p->problem.sampling.num_samples;
     launch->width = cuda_sm90_width_for(hidden->rows);
     const int columns = cuda_sm90_widths[launch->width];
+    launch->kind = spread ? CUDA_SM90_PLAIN
+                          : cuda_sm90_case_of(&p->problem, p->logits_out != NULL, p->also_draw,
+                                              p->multiply_only);
+    launch->params.statistics = job->workspace.statistics;
     p->tiles = (int32_t)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
     p->paired = hidden->rows > CUDA_SM90_WIDEST;
     p->splits =
         cuda_sm90_ctas(columns, p->tiles, cuda_sm90_processors(cuda->multiprocessors), p->paired);
-    p->stages =
-        cuda_sm90_stages(columns, samples, p->problem.with_mass, p->logits_out && !p->also_draw);
+    p->stages = cuda_sm90_stages(columns, samples, p->problem.with_mass, launch->kind);
     GUMBEL_ASSERT(p->tiles > 0 && hidden->rows <= CUDA_SM90_PAIR_ROWS && p->stages >= 1);
     GUMBEL_ASSERT(p->splits >= 1 && p->splits <= cuda->multiprocessors);
     GUMBEL_ASSERT((size_t)p->splits * (size_t)hidden->rows * (size_t)samples <=
@@ -85,6 +89,30 @@ static gumbel_status prepare_launch(const cuda_job *job, int64_t first, int64_t 
                                  CUDA_SM90_OVERLAPS(columns)};
     GUMBEL_FORWARD(encode_weight(job, &launch->weight, p->paired));
     return encode_hidden(job, &launch->hidden, hidden, columns / CUDA_SM90_CLUSTER(columns));
+}
+
+/* Statistics of the CTAs of a launch. */
+static size_t count_statistics(const cuda_device *cuda, int64_t batch)
+{
+    const int64_t rows = batch < CUDA_SM90_PAIR_ROWS ? batch : CUDA_SM90_PAIR_ROWS;
+    return (size_t)cuda->multiprocessors * (size_t)rows;
+}
+
+void cuda_carve_statistics(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
+                           cuda_workspace *workspace)
+{
+    workspace->statistics = gumbel_carve_array(cursor, count_statistics(cuda, p->batch), 1,
+                                               sizeof *workspace->statistics);
+}
+
+/* Merge the statistics of all CTAs, and write the outputs. */
+static gumbel_status finish_statistics(const cuda_job *job, cuda_statistics_params *p)
+{
+    const cuda_shape shape = {p->call.problem.batch, CUDA_FINISH_THREADS, 0, 1};
+    void *arguments[] = {p};
+    GUMBEL_ASSERT(p->statistics && p->call.summaries && p->call.output.tokens);
+    GUMBEL_ASSERT(p->call.output.num_top <= CUDA_STATISTICS_TOP_MAX);
+    return cuda_launch(job, job->cuda->finish_statistics, shape, arguments);
 }
 
 gumbel_status cuda_run_sm90(const cuda_job *job)
@@ -99,15 +127,14 @@ gumbel_status cuda_run_sm90(const cuda_job *job)
     for (int64_t first = 0; first < whole->batch; first += max_rows) {
         int64_t rows = whole->batch - first < max_rows ? whole->batch - first : max_rows;
         GUMBEL_FORWARD(prepare_launch(job, first, rows, NULL, &launch));
-        cuda_params *p = &launch.params;
-        void *arguments[] = {p, &launch.weight, &launch.hidden};
-        cuda_sm90_case kind =
-            cuda_sm90_case_of(whole, p->logits_out != NULL, p->also_draw, p->multiply_only);
+        void *arguments[] = {&launch.params, &launch.weight, &launch.hidden};
         CUfunction kernel =
-            job->cuda->fused_sm90[cuda_dtype_of(whole->weight.dtype)][launch.width][kind];
+            job->cuda->fused_sm90[cuda_dtype_of(whole->weight.dtype)][launch.width][launch.kind];
         GUMBEL_FORWARD(cuda_launch(job, kernel, launch.shape, arguments));
-        if (!CUDA_SM90_WRITES_OUTPUT(kind, p->partials))
-            GUMBEL_FORWARD(cuda_launch_finish(job, p));
+        if (launch.kind == CUDA_SM90_STATISTICS)
+            GUMBEL_FORWARD(finish_statistics(job, &launch.params));
+        else if (!CUDA_SM90_WRITES_OUTPUT(launch.kind, launch.params.call.partials))
+            GUMBEL_FORWARD(cuda_launch_finish(job, &launch.params.call));
     }
     return GUMBEL_OK;
 }

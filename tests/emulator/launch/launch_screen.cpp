@@ -537,7 +537,7 @@ void find_candidates(emulated_screen &launch, fenced_arrays &arrays, const cuda_
     launch.full_pass.tiles = s.call.tiles;
     launch.full_pass.splits = cuda_sm90_ctas(width, s.call.tiles, ctas, 0);
     launch.full_pass.stages =
-        2 + (int)random_below(random, (uint32_t)cuda_sm90_stages(width, 1, 0, 0) - 1);
+        2 + (int)random_below(random, (uint32_t)cuda_sm90_stages(width, 1, 0, CUDA_SM90_PLAIN) - 1);
     launch.random = random;
     launch.what = what;
     /* CTAs that wait for each other, with a limit, run at the same time. */

@@ -28,7 +28,8 @@ CUtensorMap map_of(const gumbel_tensor &t, int box)
     return {(const uint16_t *)t.data, t.rows, t.cols, t.stride, box};
 }
 
-template <cuda_sm90_case kind> using kernel = void (*)(sm90_call<kind>, CUtensorMap, CUtensorMap);
+template <class call> using kernel_of_call = void (*)(call, CUtensorMap, CUtensorMap);
+template <cuda_sm90_case kind> using kernel = kernel_of_call<sm90_call<kind>>;
 
 #define KERNELS_OF(dtype, kind)                                                                    \
     {                                                                                              \
@@ -43,6 +44,8 @@ TABLE(CUDA_SM90_PLAIN, plain);
 TABLE(CUDA_SM90_PLAIN_MASS, plain_mass);
 TABLE(CUDA_SM90_STORED, stored);
 TABLE(CUDA_SM90_ANY, any);
+const kernel_of_call<sm90_statistics_call> kernels_statistics[2][CUDA_SM90_WIDTHS] = {
+    KERNELS_OF(bf16, statistics), KERNELS_OF(f16, statistics)};
 #define NARROW_OF(dtype)                                                                           \
     {                                                                                              \
         gumbel_fused_sm90_##dtype##_8_both, gumbel_fused_sm90_##dtype##_16_both,                   \
@@ -51,12 +54,25 @@ TABLE(CUDA_SM90_ANY, any);
 const kernel<CUDA_SM90_BOTH> kernels_both[2][CUDA_SM90_WIDTHS] = {NARROW_OF(bf16), NARROW_OF(f16)};
 
 template <cuda_sm90_case kind>
-void run_kernel(const emulated_launch &own, const kernel<kind> (&kernels)[2][CUDA_SM90_WIDTHS])
+sm90_call<kind> call_of(const emulated_launch &own, sm90_call<kind> *)
+{
+    return {own.params};
+}
+
+sm90_statistics_call call_of(const emulated_launch &own, sm90_statistics_call *)
+{
+    return {{own.params}, own.statistics};
+}
+
+template <class call>
+void run_kernel(const emulated_launch &own,
+                const kernel_of_call<call> (&kernels)[2][CUDA_SM90_WIDTHS])
 {
     const gumbel_problem &q = own.params.problem;
     const int width = cuda_sm90_widths[own.width];
     kernels[q.weight.dtype == GUMBEL_FLOAT16][own.width](
-        {own.params}, map_of(q.weight, CUDA_SM90_TILE / (own.params.paired ? 2 : 1)),
+        call_of(own, (call *)nullptr),
+        map_of(q.weight, CUDA_SM90_TILE / (own.params.paired ? 2 : 1)),
         map_of(q.hidden, width / CUDA_SM90_CLUSTER(width)));
 }
 
@@ -72,6 +88,8 @@ void fused_body(const void *argument)
         run_kernel(own, kernels_both);
     else if (own.any || kind == CUDA_SM90_ANY)
         run_kernel(own, kernels_any);
+    else if (kind == CUDA_SM90_STATISTICS)
+        run_kernel(own, kernels_statistics);
     else if (kind == CUDA_SM90_PLAIN)
         run_kernel(own, kernels_plain);
     else
@@ -80,7 +98,11 @@ void fused_body(const void *argument)
 
 void finish_body(const void *argument)
 {
-    gumbel_finish_rows(((const emulated_launch *)argument)->params);
+    const emulated_launch &own = *(const emulated_launch *)argument;
+    if (own.statistics)
+        gumbel_finish_statistics({own.params, own.statistics});
+    else
+        gumbel_finish_rows(own.params);
 }
 
 void run(const emulated_launch &own, void (*body)(const void *), int64_t ctas, int cluster,
@@ -130,8 +152,10 @@ emulated_launch emulated_launch_of(const gumbel_head &head, const gumbel_samplin
     own.params.tiles = (int)((tokens + CUDA_SM90_TILE - 1) / CUDA_SM90_TILE);
     own.params.splits = cuda_sm90_ctas(columns, own.params.tiles, ctas, own.params.paired);
     /* Whether logits are stored is not known yet. */
-    const int stages = std::min(cuda_sm90_stages(columns, q->sampling.num_samples, with_mass, 0),
-                                cuda_sm90_stages(columns, 1, 0, 1));
+    const int stages =
+        std::min({cuda_sm90_stages(columns, q->sampling.num_samples, with_mass, CUDA_SM90_ANY),
+                  cuda_sm90_stages(columns, 1, 1, CUDA_SM90_STATISTICS),
+                  cuda_sm90_stages(columns, 1, 0, CUDA_SM90_STORED)});
     own.params.stages = 2 + (int)random_below(random, (uint32_t)(stages - 1));
     own.random = random;
     own.what = what;

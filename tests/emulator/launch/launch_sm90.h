@@ -6,15 +6,16 @@
 #ifndef TESTS_EMULATOR_LAUNCH_SM90_H
 #define TESTS_EMULATOR_LAUNCH_SM90_H
 
-#include "cuda/common/cuda_params.h"
+#include "cuda/common/cuda_statistics_params.h"
 #include "cuda/policy/cuda_policy.h"
 #include "problems.h"
 
 struct emulated_launch {
     cuda_params params;
-    int width;        /* of the kernel: an index of cuda_sm90_widths */
-    bool any;         /* use the kernel of CUDA_SM90_ANY, even if another one could serve */
-    uint64_t *random; /* state of the thread order */
+    int width; /* of the kernel: an index of cuda_sm90_widths */
+    bool any;  /* use the kernel of CUDA_SM90_ANY, even if another one could serve */
+    cuda_row_statistics *statistics; /* [splits][B], or NULL */
+    uint64_t *random;                /* state of the thread order */
     const char *what;
 };
 

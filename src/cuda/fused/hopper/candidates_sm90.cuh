@@ -15,6 +15,7 @@
 
 #include "cuda/fused/hopper/noise_sm90.cuh"
 #include "cuda/fused/tile/shared_sm90.cuh"
+#include "cuda/fused/tile/tops_sm90.cuh"
 
 namespace
 {
@@ -67,13 +68,26 @@ template <int n, class call> class sm90_candidate_list
             atomicOr(&shared.flags[i], isnan(z) ? GUMBEL_FLAG_NAN : GUMBEL_FLAG_INFINITE);
             return;
         }
+        if (p.finds_tops())
+            offer_top(&shared.tops[i], z, (int)token);
         float score = z;
         if (!draw.greedy) { /* inline: a nested call would take registers from the accumulators */
             const gumbel_stream stream = {draw.seed, draw.position, draw.sample,
                                           p.problem.sampling.domain};
+            if (p.finds_tops() && !may_win(stream, shared.thresholds[i], token, z))
+                return;
             score += draw_token_noise(stream, token);
         }
         update_best(&shared.best[i], {score, z, (int)token, 0});
+    }
+
+    /* Whether the noise of a token's block may lift z to a threshold: not if the token passed for
+     * its z alone. */
+    static __device__ __forceinline__ bool may_win(const gumbel_stream &stream, float threshold,
+                                                   uint32_t token, float z)
+    {
+        const draw_block block = draw_block_of(draw_philox_of(stream), token);
+        return draw_passes_bound(z, draw_bound(threshold, draw_reach(false, block.r)));
     }
 
     /* score_token() out of line, for warps that hold accumulators and rarely need it. */

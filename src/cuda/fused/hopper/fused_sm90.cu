@@ -5,25 +5,26 @@
  */
 #include "cuda/fused/hopper/fused_sm90.cuh"
 
-#define KERNEL(n, dtype, half, suffix, kind, clusters)                                             \
+#define KERNEL(n, dtype, half, suffix, call, clusters)                                             \
     extern "C" __global__ void clusters __launch_bounds__(CUDA_SM90_THREADS, 1)                    \
-        gumbel_fused_sm90_##dtype##_##n##_##suffix(const __grid_constant__ sm90_call<kind> params, \
+        gumbel_fused_sm90_##dtype##_##n##_##suffix(const __grid_constant__ call params,            \
                                                    const __grid_constant__ CUtensorMap weight,     \
                                                    const __grid_constant__ CUtensorMap hidden)     \
     {                                                                                              \
         run_fused_draw<n, half>(params, &weight, &hidden);                                         \
     }
 #define CASES(n, dtype, half, clusters)                                                            \
-    KERNEL(n, dtype, half, plain, CUDA_SM90_PLAIN, clusters)                                       \
-    KERNEL(n, dtype, half, plain_mass, CUDA_SM90_PLAIN_MASS, clusters)                             \
-    KERNEL(n, dtype, half, stored, CUDA_SM90_STORED, clusters)                                     \
-    KERNEL(n, dtype, half, any, CUDA_SM90_ANY, clusters)
+    KERNEL(n, dtype, half, plain, sm90_call<CUDA_SM90_PLAIN>, clusters)                            \
+    KERNEL(n, dtype, half, plain_mass, sm90_call<CUDA_SM90_PLAIN_MASS>, clusters)                  \
+    KERNEL(n, dtype, half, stored, sm90_call<CUDA_SM90_STORED>, clusters)                          \
+    KERNEL(n, dtype, half, any, sm90_call<CUDA_SM90_ANY>, clusters)                                \
+    KERNEL(n, dtype, half, statistics, sm90_statistics_call, clusters)
 #ifdef SM90_HALF
 #define KERNELS(n, clusters) CASES(n, f16, true, clusters)
-#define KERNEL_OF_BOTH(n)    KERNEL(n, f16, true, both, CUDA_SM90_BOTH, )
+#define KERNEL_OF_BOTH(n)    KERNEL(n, f16, true, both, sm90_call<CUDA_SM90_BOTH>, )
 #else
 #define KERNELS(n, clusters) CASES(n, bf16, false, clusters)
-#define KERNEL_OF_BOTH(n)    KERNEL(n, bf16, false, both, CUDA_SM90_BOTH, )
+#define KERNEL_OF_BOTH(n)    KERNEL(n, bf16, false, both, sm90_call<CUDA_SM90_BOTH>, )
 #endif
 #define NARROW(n)                                                                                  \
     static_assert(CUDA_SM90_HAS_BOTH(n), "the host loads this kernel by name");                    \

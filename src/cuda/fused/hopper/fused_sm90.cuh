@@ -48,6 +48,7 @@
 #include "cuda/fused/hopper/epilogue_sm90.cuh"
 #include "cuda/fused/hopper/logits_sm90.cuh"
 #include "cuda/fused/hopper/mass_sm90.cuh"
+#include "cuda/fused/hopper/statistics_sm90.cuh"
 #include "cuda/fused/hopper/initial_thresholds_sm90.cuh"
 #include "cuda/fused/hopper/wgmma.cuh"
 
@@ -237,6 +238,8 @@ __device__ __forceinline__ void draw_tile(const call &p, const shared_sm90<n> &s
     if constexpr (call::also_stores)
         logits.store_all(sum);
     ptx_barrier_wait(&shared.served[own], turn & 1);
+    if constexpr (call::has_statistics)
+        logits.drop_removed(sum, turn);
     if (first)
         initial_thresholds<n, call>(p, shared, thread).set_thresholds(sum);
     sm90_epilogue<n, call>(p, shared, first_token_of(p, tile), thread).draw_sums(sum);
@@ -245,7 +248,7 @@ __device__ __forceinline__ void draw_tile(const call &p, const shared_sm90<n> &s
         const bool paired = p.template is_paired<n>();
         if (!paired && !first)
             ptx_barrier_wait(&shared.summed[other], (turn & 1) ^ (own == 0));
-        tile_mass<n>(p, shared, thread).add(sum, paired ? turn == 0 : first);
+        tile_mass<n, call>(p, shared, thread).add(sum, paired ? turn == 0 : first);
         ptx_barrier_arrive(&shared.summed[own]);
     }
 }
@@ -321,10 +324,13 @@ __device__ void serve_consumers(const call &p, const shared_sm90<n> &shared)
     int turn = 0;
     if (!p.draws_tokens())
         return;
+    statistics_server<n, call> statistics(p, shared, thread);
     if (p.ends_call() && cta == 0)
         start_counters<n>(p, thread);
     for (int tile = cta; tile < p.tiles + ctas; tile += ctas, turn++) {
         const uint32_t first = first_token_of(p, tile);
+        if (call::has_statistics && tile < p.tiles)
+            statistics.mark_removed_tokens(first, turn);
         if (tile >= p.tiles && p.ends_call())
             start_counters<n>(p, thread);
         if (turn == 0) {
@@ -343,10 +349,15 @@ __device__ void serve_consumers(const call &p, const shared_sm90<n> &shared)
         if (thread == 0)
             *shared.candidate_count = 0;
         all.template publish_scores<SM90_SERVE_THREADS>(thread);
+        if (call::has_statistics)
+            statistics.publish_tops();
         const tile_reaches<n, call> reaches(p, shared, all, thread, first);
         sm90_wait_cycles(ended, backoff_cycles(took));
-        all.template each_updated<SM90_SERVE_THREADS>(
-            thread, [&](int i, int k) { all.set_bounds(i, reaches.of[k]); });
+        const auto top_words = statistics.load_tops();
+        all.template each_updated<SM90_SERVE_THREADS>(thread, [&](int i, int k) {
+            statistics.raise_top(k, top_words);
+            all.set_bounds(i, reaches.of[k]);
+        });
         ptx_barrier_arrive(&shared.served[turn % consumers]);
     }
 }
@@ -387,6 +398,8 @@ __device__ __forceinline__ void run_fused_draw(const call &p, const CUtensorMap 
             finish_call(p, shared);
         else
             shared.write_summaries(p);
+        if constexpr (call::has_statistics)
+            write_statistics(p, shared);
     }
     if (sm90_cluster<n>::ctas > 1) /* until then, other CTAs arrive at this CTA's barriers */
         sm90_cluster<n>::sync();

@@ -15,6 +15,7 @@
 #include "cuda/fused/hopper/lanes_sm90.cuh"
 #include "cuda/fused/hopper/noise_sm90.cuh"
 #include "cuda/fused/tile/thresholds_sm90.cuh"
+#include "cuda/fused/tile/tops_sm90.cuh"
 
 /* One CTA in this many publishes its thresholds at once: if all CTAs did, they would queue for 15
  * us on one address. The others publish a threshold that exceeds the shared one. */
@@ -73,11 +74,16 @@ template <int n, class call> class initial_thresholds
     {
         const draw_thresholds<n, call> all(p, shared);
         store_sums(sum);
+        if (p.finds_tops())
+            store_maxima(sum);
         own_consumer.sync();
         all.template each<consumer::threads>(thread, [&](int i, int) {
             shared.thresholds[i] = initial_threshold(i);
-            if ((p.template cta_index<n>() + i) % SM90_EARLY_PUBLISHERS == 0)
+            const bool early = (p.template cta_index<n>() + i) % SM90_EARLY_PUBLISHERS == 0;
+            if (early)
                 all.publish_threshold(i, 0);
+            if (p.finds_tops() && early)
+                publish_tops(i, {0, 0});
         });
         exchange_thresholds(all);
         all.template each<consumer::threads>(thread, [&](int i, int) {
@@ -86,6 +92,8 @@ template <int n, class call> class initial_thresholds
             for (int b = 0; b < CUDA_SM90_BLOCKS; b++)
                 reaches[b] = draw_reach(shared.draws[i].greedy, word_below(word_of(i, b)));
             all.set_bounds(i, reaches);
+            if (p.finds_tops())
+                clear_maxima(i);
         });
         own_consumer.sync();
     }
@@ -127,6 +135,7 @@ template <int n, class call> class initial_thresholds
      * the warp's rows, or in somewhat more when a poll finds nothing new. */
     __device__ __forceinline__ void exchange_thresholds(const draw_thresholds<n, call> &all) const
     {
+        const top_thresholds<n, call> tops(p, shared);
         const uint32_t few = SM90_EXCHANGE_LEADS + 64 / p.template cta_count<n>();
 #pragma unroll 1
         for (int polls = 1; polls <= SM90_EXCHANGE_POLLS; polls++) {
@@ -135,13 +144,72 @@ template <int n, class call> class initial_thresholds
             __nanosleep(SM90_EXCHANGE_BACKOFF);
             all.template each<consumer::threads>(thread, [&](int i, int) {
                 const uint64_t word = all.load_shared(i);
+                ulonglong2 top_words = {0, 0}; /* loaded at the same time */
+                if (p.finds_tops())
+                    top_words = tops.load_words(i);
                 is_new |= all.raise_to_shared(i, word);
                 own += all.publish_threshold(i, word);
+                if (p.finds_tops()) {
+                    tops.raise_to_words(i, top_words);
+                    publish_tops(i, top_words);
+                    own += shared.top_thresholds[i] == -INFINITY;
+                }
             });
             const uint32_t leads = __reduce_add_sync(~0u, own);
             if (leads <= few || (leads <= 4 * few && !__any_sync(~0u, is_new)))
                 return;
         }
+    }
+
+    /* The largest sum of each warp's tokens of a column, in the place of the weights, which are
+     * still 0. */
+    __device__ __forceinline__ float &maximum_of(int warp, int column) const
+    {
+        return shared.weights[warp * n + column];
+    }
+
+    __device__ __forceinline__ void store_maxima(const sm90_sums<n> &sum) const
+    {
+        const int lane = thread % 32;
+#pragma unroll
+        for (int round = 0; round < rounds; round++) {
+            float largest[2 * groups];
+#pragma unroll
+            for (int k = 0; k < 2 * groups; k++) {
+                const int at = 4 * groups * round + sm90_sum_index(k);
+                largest[k] = ptx_max_nan(ptx_max_nan(sum[0][at], sum[0][at + 2]),
+                                         ptx_max_nan(sum[1][at], sum[1][at + 2]));
+            }
+            sm90_join_lanes(largest, lane, ptx_max_nan);
+            if (lane < 8 * groups)
+                maximum_of(thread / 32, 8 * groups * round + sm90_column(lane, lane / 4)) =
+                    largest[0];
+        }
+    }
+
+    __device__ __forceinline__ void clear_maxima(int i) const
+    {
+#pragma unroll
+        for (int warp = 0; warp < shared_sm90<n>::mass_groups; warp++)
+            maximum_of(warp, i) = 0.0f;
+    }
+
+    /* Raises the row's bound to the second largest of the stored maxima, and publishes the largest,
+     * given the row's words. */
+    __device__ __forceinline__ void publish_tops(int i, ulonglong2 words) const
+    {
+        float largest = -INFINITY, second = -INFINITY;
+#pragma unroll
+        for (int warp = 0; warp < shared_sm90<n>::mass_groups; warp++) {
+            const float z = maximum_of(warp, i) * p.scale() * shared.draws[i].inverse_temperature;
+            if (!(fabsf(z) < INFINITY))
+                continue;
+            second = fmaxf(second, fminf(z, largest));
+            largest = fmaxf(largest, z);
+        }
+        const top_thresholds<n, call> tops(p, shared);
+        tops.raise(i, draw_threshold(second));
+        tops.publish(i, largest, words);
     }
 
     __device__ __forceinline__ int bound_index(int i, int block) const
@@ -170,8 +238,8 @@ template <int n, class call> class initial_thresholds
         float threshold = -INFINITY;
 #pragma unroll
         for (int b = 0; b < CUDA_SM90_BLOCKS; b++) {
-            float z = shared.initial_sums(n * p.sample_count())[bound_index(i, b)] * p.scale() *
-                      draw.inverse_temperature;
+            const float z = shared.initial_sums(n * p.sample_count())[bound_index(i, b)] *
+                            p.scale() * draw.inverse_temperature;
             float bound = draw_score_bound_of_word(draw.greedy, z, word_above(word_of(i, b)));
             if (fabsf(bound) < INFINITY && p.template allows_token<n>(i, noisiest_token(i, b)))
                 threshold = fmaxf(threshold, bound);

@@ -88,7 +88,7 @@ template <int n, class call> class tile_logits
         for (int h = 0; h < consumer::halves; h++)
             drop_past_end(sum, h);
         if (stores_by_bounds() && (p.problem.features & GUMBEL_FEATURE_MASK))
-            drop_masked(sum);
+            drop_tokens(sum, shared.masks_of_consumer(own_consumer.index), 0);
         if (p.block_maxima)
             store_maxima(sum, turn);
         if (stores_by_bounds()) {
@@ -118,6 +118,13 @@ template <int n, class call> class tile_logits
                                                    : sum[h][k] * q.scale;
             drop_past_end(sum, h);
         }
+    }
+
+    /* Sets the banned tokens of the consumer's tile, its turn-th, to -inf. */
+    __device__ __forceinline__ void drop_removed(sums &sum, int turn) const
+    {
+        if (shared.removed_turn[own_consumer.index] == turn + 1)
+            drop_tokens(sum, shared.removed_bits + n * own_consumer.index, ~0u);
     }
 
     /* Stores all logits of the consumer's tile, which are prepared. */
@@ -194,17 +201,18 @@ template <int n, class call> class tile_logits
                 sum[half][k] = (k >> 1 & 1) < remaining ? sum[half][k] : -INFINITY;
     }
 
-    /* Sets masked tokens to -inf, in place. */
-    __device__ __forceinline__ void drop_masked(sums &sum) const
+    /* Sets tokens to -inf, in place, whose bit of `column_bits` ^ `flip` is 0. */
+    __device__ __forceinline__ void drop_tokens(sums &sum, const uint4 *column_bits,
+                                                uint32_t flip) const
     {
-        const uint32_t *masks = (const uint32_t *)shared.masks_of_consumer(own_consumer.index);
+        const uint32_t *masks = (const uint32_t *)column_bits;
         const uint32_t place = sm90_place(thread);
 #pragma unroll
         for (int h = 0; h < consumer::halves; h++)
 #pragma unroll
             for (int k = 0; k < n / 4; k++) {
                 int at = 4 * sm90_column(lane, k) + place / 32 + 2 * h, from = sm90_sum_index(k);
-                uint32_t allowed = masks[at] >> place % 32;
+                uint32_t allowed = (masks[at] ^ flip) >> place % 32;
                 sum[h][from] = allowed & 1 ? sum[h][from] : -INFINITY;
                 sum[h][from + 2] = allowed & 2 ? sum[h][from + 2] : -INFINITY;
             }

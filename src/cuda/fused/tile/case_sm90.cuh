@@ -9,7 +9,7 @@
 #define GUMBEL_CUDA_CASE_SM90_CUH
 
 #include "core/row.h"
-#include "cuda/common/cuda_params.h"
+#include "cuda/common/cuda_statistics_params.h"
 #include "cuda/policy/cuda_policy.h"
 
 namespace
@@ -19,6 +19,7 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
     static constexpr bool any = kind == CUDA_SM90_ANY;
     static constexpr bool stores = kind == CUDA_SM90_STORED; /* and does nothing else */
     static constexpr bool also_stores = kind == CUDA_SM90_BOTH;
+    static constexpr bool has_statistics = kind == CUDA_SM90_STATISTICS;
 
     /* The largest number of draws in a launch of n columns. */
     template <int n> static constexpr int states = any ? CUDA_SM90_STATES : n;
@@ -43,7 +44,12 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
     }
     __device__ __forceinline__ bool with_mass() const
     {
-        return kind == CUDA_SM90_PLAIN_MASS || (any && problem.with_mass);
+        return kind == CUDA_SM90_PLAIN_MASS || has_statistics || (any && problem.with_mass);
+    }
+    /* Whether the two largest z of each row are found. */
+    __device__ __forceinline__ bool finds_tops() const
+    {
+        return has_statistics && problem.num_top > 0;
     }
     __device__ __forceinline__ int sample_count() const
     {
@@ -103,6 +109,13 @@ template <cuda_sm90_case kind> struct sm90_call : cuda_params {
         return prepares_logits() ? 1.0f : problem.scale;
     }
 };
+
+/* A call with statistics: cuda_statistics_params. */
+struct sm90_statistics_call : sm90_call<CUDA_SM90_STATISTICS> {
+    cuda_row_statistics *statistics; /* [splits][B] */
+};
+static_assert(sizeof(sm90_statistics_call) == sizeof(cuda_statistics_params),
+              "the host passes cuda_statistics_params");
 
 /* A plain call in which each sample has a column of its own, row by row, and rows may have masks.
  */

@@ -18,7 +18,6 @@
 #define SM90_WEIGHT_BYTES  (CUDA_SM90_TILE * SM90_DEPTH * 2)
 #define SM90_DRAW_THREADS  256
 #define SM90_SERVE_THREADS 96
-#define SM90_WARPS         (SM90_DRAW_THREADS / 32)
 
 namespace
 {
@@ -173,11 +172,32 @@ __device__ __forceinline__ void update_best(sm90_best *best, sm90_best candidate
     }
 }
 
+/* The two largest z of a row, the larger first, or the lower id of two equal ones; 16 bytes, so that
+ * a 128-bit compare-and-swap replaces them as a whole. */
+struct __align__(16) sm90_tops
+{
+    float z[2]; /* -inf: none */
+    int id[2];
+
+    __device__ __forceinline__ ulonglong2 to_bits() const
+    {
+        return {__float_as_uint(z[0]) | (uint64_t)__float_as_uint(z[1]) << 32,
+                (uint32_t)id[0] | (uint64_t)(uint32_t)id[1] << 32};
+    }
+    static __device__ __forceinline__ sm90_tops of_bits(ulonglong2 bits)
+    {
+        return {{__uint_as_float((uint32_t)bits.x), __uint_as_float((uint32_t)(bits.x >> 32))},
+                {(int)(uint32_t)bits.y, (int)(uint32_t)(bits.y >> 32)}};
+    }
+};
+
 template <int n> struct shared_sm90 {
     static constexpr int stage_bytes = SM90_WEIGHT_BYTES + n * SM90_DEPTH * 2;
     static constexpr int consumers = sm90_consumer::consumers;
     /* Arrays of masses: paired CTAs have one for each consumer. */
     static constexpr int mass_sets = sm90_cluster<n>::ctas;
+    /* Masses of a column in an array: one for each warp of a consumer. */
+    static constexpr int mass_groups = sm90_consumer::threads / 32;
 
     unsigned char *stages;
     uint64_t *full, *empty;
@@ -189,12 +209,20 @@ template <int n> struct shared_sm90 {
     sm90_best *best;    /* [S][n] */
     sm90_bound *bounds; /* [CUDA_SM90_BLOCKS][S][n], columns in the order of bound_place() */
     sm90_draw *draws;   /* [S][n] */
-    float2 *masses;     /* [mass_sets][8][n], with the mass: the largest z, the sum of exp(z -
+    float2 *masses; /* [mass_sets][mass_groups][n], with the mass: the largest z, the sum of exp(z -
                          * largest) */
     /* The end of a list of list_capacity() candidates, which grows downwards, and the number of
      * candidates appended, including those that did not fit. */
     sm90_candidate *candidates;
     uint32_t *candidate_count;
+
+    /* If the call has statistics: */
+    sm90_tops *tops;       /* [n] */
+    float *top_thresholds; /* [n]: lower bound on the row's second largest z */
+    float *
+        weights; /* [mass_sets][mass_groups][n], beside a mass: sum of exp(z - largest) (z - largest) log2 e */
+    uint4 *removed_bits; /* [consumers][n]: one bit for each banned token of a tile */
+    int *removed_turn;   /* [consumers]: the last turn, from 1 on, whose tile has banned tokens */
 
     /* If it stores logits only: */
     float *subtile_maxima; /* [consumers][2][CUDA_SUBTILES][n] */
@@ -213,14 +241,17 @@ template <int n> struct shared_sm90 {
         bounds = (sm90_bound *)(best + all);
         token_bits = (uint4 *)(subtile_maxima + consumers * 2 * CUDA_SUBTILES * n);
         draws = (sm90_draw *)(bounds + CUDA_SM90_BLOCKS * all);
-        full =
-            call::stores ? (uint64_t *)(token_bits + 2 * consumers * n) : (uint64_t *)(draws + all);
+        tops = (sm90_tops *)(draws + all);
+        removed_bits = (uint4 *)(tops + n);
+        full = (uint64_t *)(call::stores           ? (void *)(token_bits + 2 * consumers * n)
+                            : call::has_statistics ? (void *)(removed_bits + consumers * n)
+                                                   : (void *)(draws + all));
         empty = full + CUDA_SM90_STAGES_MAX;
         served = empty + CUDA_SM90_STAGES_MAX;
         drawn = served + consumers;
         multiplied = drawn + consumers;
         summed = multiplied + consumers;
-        static_assert((2 * CUDA_SM90_STAGES_MAX + 4 * consumers + 1) * sizeof *full <=
+        static_assert((2 * CUDA_SM90_STAGES_MAX + 4 * consumers + 2) * sizeof *full <=
                           CUDA_SM90_BARRIER_BYTES,
                       "cuda_sm90_stages() counts this size");
         /* Two words, as masses are aligned to two. */
@@ -228,13 +259,18 @@ template <int n> struct shared_sm90 {
         thresholds = (float *)(candidate_count + 2);
         flags = (uint32_t *)(thresholds + all);
         masses = (float2 *)(flags + all);
+        weights = (float *)(masses + mass_sets * mass_groups * n);
+        top_thresholds = weights + mass_sets * mass_groups * n;
+        removed_turn = (int *)(top_thresholds + n);
         candidates = (sm90_candidate *)(memory + CUDA_SM90_SHARED_BYTES);
     }
 
     /* Candidates that fit the list. */
     template <class call> __device__ __forceinline__ uint32_t list_capacity(const call &p) const
     {
-        const float2 *end = masses + (p.with_mass() ? mass_sets * SM90_WARPS * n : 0);
+        const void *end = call::has_statistics
+                              ? (const void *)(removed_turn + consumers)
+                              : masses + (p.with_mass() ? mass_sets * mass_groups * n : 0);
         const uint32_t remaining = (uint32_t)((unsigned char *)candidates - (unsigned char *)end);
         return min(remaining / (uint32_t)sizeof *candidates, (uint32_t)CUDA_SM90_LIST_MAX);
     }
@@ -292,7 +328,7 @@ template <int n> struct shared_sm90 {
     template <class call>
     __device__ __forceinline__ float2 *masses_of_consumer(const call &p, int consumer) const
     {
-        return masses + (p.template is_paired<n>() ? consumer * SM90_WARPS * n : 0);
+        return masses + (p.template is_paired<n>() ? consumer * mass_groups * n : 0);
     }
 
     /* Factor from draw i's sums to z; 0 if there is nothing to draw. */
@@ -344,8 +380,10 @@ template <int n> struct shared_sm90 {
         if (threadIdx.x == 0)
             *candidate_count = 0;
         if (p.with_mass())
-            for (int i = threadIdx.x; i < mass_sets * SM90_WARPS * n; i += CUDA_SM90_THREADS)
+            for (int i = threadIdx.x; i < mass_sets * mass_groups * n; i += CUDA_SM90_THREADS)
                 masses[i] = {-INFINITY, 0.0f};
+        if (call::has_statistics)
+            clear_statistics();
     }
 
     /* Writes the CTA's summaries, of paired CTAs one for each consumer; for all consumer threads,
@@ -359,30 +397,42 @@ template <int n> struct shared_sm90 {
     }
 
   private:
-    /* Writes summaries of a set of masses; those of set 0 have the best tokens. Eight lanes write a
-     * draw's summary, and each adds the masses of sixteen tokens a tile. */
+    __device__ __forceinline__ void clear_statistics() const
+    {
+        for (int i = threadIdx.x; i < mass_sets * mass_groups * n; i += CUDA_SM90_THREADS)
+            weights[i] = 0.0f;
+        for (int i = threadIdx.x; i < n; i += CUDA_SM90_THREADS) {
+            tops[i] = {{-INFINITY, -INFINITY}, {-1, -1}};
+            top_thresholds[i] = -INFINITY;
+        }
+        if (threadIdx.x < consumers)
+            removed_turn[threadIdx.x] = 0;
+    }
+
+    /* Writes summaries of a set of masses; those of set 0 have the best tokens. mass_groups
+     * lanes write a draw's summary, and each adds one mass. */
     template <class call>
     __device__ __forceinline__ void write_summaries_of_set(const call &p, int set, int split) const
     {
-        const int samples = p.sample_count(), warp = threadIdx.x % SM90_WARPS;
+        const int samples = p.sample_count(), group = threadIdx.x % mass_groups;
         const int draws = p.template column_count<n>() * samples;
         gumbel_summary *to =
             p.summaries + split * p.problem.batch * samples + p.template draw_of<n>(0);
-        for (int at = 0; at < draws; at += SM90_DRAW_THREADS / SM90_WARPS) {
-            int i = at + threadIdx.x / SM90_WARPS, column = i < draws ? i / samples : 0;
+        for (int at = 0; at < draws; at += SM90_DRAW_THREADS / mass_groups) {
+            int i = at + threadIdx.x / mass_groups, column = i < draws ? i / samples : 0;
             gumbel_summary s;
             gumbel_summary_empty(&s);
             if (p.with_mass()) {
-                float2 m = masses[(set * SM90_WARPS + warp) * n + column];
+                float2 m = masses[(set * mass_groups + group) * n + column];
                 s.max_z = m.x;
                 if (m.y > 0.0f) /* 0 or NaN if z is too large for exp(z - m.x) to be exact */
                     gumbel_mass_add_block(&s, m.x, m.y);
-                merge_masses_of_lanes<SM90_WARPS>(&s);
+                merge_masses_of_lanes<mass_groups>(&s);
             }
-            if (i >= draws || warp != 0)
+            if (i >= draws || group != 0)
                 continue;
             if (set == 0) {
-                int own = i % samples * n + column;
+                const int own = i % samples * n + column;
                 s.best_score = best[own].score;
                 s.best_z = best[own].z;
                 s.best_id = best[own].id;

@@ -113,13 +113,16 @@ template <int n, class call> class draw_thresholds
         const int all = n * p.sample_count();
         const bool off = p.problem.first_token % 16 != 0, done = shared.flags[i] != 0;
         const float unit = draw_bound_unit(shared.slope_of(p, i)), threshold = shared.thresholds[i];
+        float top_bound = INFINITY;
+        if (p.finds_tops())
+            top_bound = draw_bound(shared.top_thresholds[i], 0.0f, unit);
         sm90_bound *own = shared.bounds + shared.first_bound_of(i);
 #pragma unroll
         for (int b = 0; b < CUDA_SM90_BLOCKS; b++) {
             float reach = reaches[b];
             if (off && b + 1 < CUDA_SM90_BLOCKS)
                 reach = fmaxf(reach, reaches[b + 1]);
-            float bound = draw_bound(threshold, reach, unit);
+            const float bound = fminf(draw_bound(threshold, reach, unit), top_bound);
             own[b * all].min_sum = done ? INFINITY : fminf(fmaxf(bound, -FLT_MAX), FLT_MAX);
         }
     }

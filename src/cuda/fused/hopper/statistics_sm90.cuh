@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls with statistics: the service warps find the banned tokens of each tile, and keep the bounds
+ * of the two largest z; after the last tile, the consumers write the CTA's statistics.
+ */
+#ifndef GUMBEL_CUDA_STATISTICS_SM90_CUH
+#define GUMBEL_CUDA_STATISTICS_SM90_CUH
+
+#include "core/row.h"
+#include "cuda/fused/tile/tops_sm90.cuh"
+
+namespace
+{
+
+/* A service thread's part in a call with statistics. A load takes several microseconds while weights
+ * are copied, so that what a tile needs is loaded before, or together with other loads. */
+template <int n, class call> class statistics_server
+{
+    static constexpr int turns = (n + SM90_SERVE_THREADS - 1) / SM90_SERVE_THREADS;
+    /* Tokens of a list that are loaded once; and a list of more tokens is read by a whole warp. */
+    static constexpr int kFirstTokens = 2, kShortList = 16;
+
+    struct token_list {
+        int32_t count; /* at most kShortList + 1: a longer list */
+        int32_t first[kFirstTokens];
+    };
+
+    const call &p;
+    const shared_sm90<n> &shared;
+    const int thread;
+    token_list lists[turns]; /* banned tokens of this thread's rows */
+    float published[turns];  /* of this thread's rows: the largest z that other CTAs know */
+
+  public:
+    __device__ __forceinline__ statistics_server(const call &params, const shared_sm90<n> &memory,
+                                                 int server)
+        : p(params), shared(memory), thread(server)
+    {
+#pragma unroll
+        for (int k = 0; k < turns; k++) {
+            lists[k] = {};
+            published[k] = -INFINITY;
+            if (bans() && has_row(k))
+                lists[k] = list_of_column(row_at(k));
+        }
+    }
+
+    /* Marks the banned tokens of the tile that begins at token `first`, the CTA's tile number
+     * `turn`. The tile's consumer has drawn from its previous tile. */
+    __device__ __forceinline__ void mark_removed_tokens(uint32_t first, int turn) const
+    {
+        const int consumer = turn % sm90_consumer::consumers;
+        uint4 *const bits = shared.removed_bits + consumer * n;
+        bool found = false;
+        if (!bans())
+            return;
+#pragma unroll
+        for (int k = 0; k < turns; k++) {
+            const token_list &list = lists[k];
+            const int i = row_at(k);
+            if (i < n)
+                bits[i] = {0, 0, 0, 0};
+            __syncwarp();
+#pragma unroll
+            for (int j = 0; j < kFirstTokens; j++)
+                if (j < list.count)
+                    found |= mark_token(bits + i, list.first[j] - first);
+            if (list.count > kFirstTokens && list.count <= kShortList)
+                found |= mark_list(p, bits + i, i, 0, 1, first);
+            for (uint32_t left = __ballot_sync(~0u, list.count > kShortList); left != 0;
+                 left &= left - 1) {
+                const int column = i - thread % 32 + __ffs(left) - 1;
+                found |= mark_list(p, bits + column, column, thread % 32, 32, first);
+            }
+        }
+        if (found)
+            shared.removed_turn[consumer] = turn / sm90_consumer::consumers + 1;
+    }
+
+    /* Raises the bounds of all rows to this CTA's second largest z, and publishes the largest z
+     * that rose; after all candidates are scored. */
+    __device__ __forceinline__ void publish_tops()
+    {
+        const top_thresholds<n, call> all(p, shared);
+#pragma unroll
+        for (int k = 0; k < turns; k++)
+            if (p.finds_tops() && has_row(k)) {
+                const sm90_tops own = shared.tops[row_at(k)];
+                all.raise(row_at(k), draw_threshold(own.z[1]));
+                if (own.z[0] > published[k])
+                    all.publish(row_at(k), own.z[0], {0, 0});
+                published[k] = own.z[0];
+            }
+    }
+
+    /* The words of all rows of this thread. */
+    struct top_words {
+        ulonglong2 of[turns];
+    };
+    __device__ __forceinline__ top_words load_tops() const
+    {
+        top_words words = {};
+#pragma unroll
+        for (int k = 0; k < turns; k++)
+            if (p.finds_tops() && has_row(k))
+                words.of[k] = top_thresholds<n, call>(p, shared).load_words(row_at(k));
+        return words;
+    }
+
+    /* Raises the bound of this thread's k-th row to its words. */
+    __device__ __forceinline__ void raise_top(int k, const top_words &words) const
+    {
+        if (p.finds_tops())
+            top_thresholds<n, call>(p, shared).raise_to_words(row_at(k), words.of[k]);
+    }
+
+  private:
+    __device__ __forceinline__ bool bans() const
+    {
+        return call::has_statistics && p.problem.features & GUMBEL_FEATURE_BANNED;
+    }
+
+    /* The column of the thread's k-th row. */
+    __device__ __forceinline__ int row_at(int k) const { return thread + k * SM90_SERVE_THREADS; }
+    __device__ __forceinline__ bool has_row(int k) const
+    {
+        return row_at(k) < p.template column_count<n>();
+    }
+
+    __device__ __forceinline__ token_list list_of_column(int i) const
+    {
+        const int64_t *offsets = offsets_of_column(p, i);
+        token_list list = {(int32_t)min(offsets[1] - offsets[0], (int64_t)kShortList + 1), {}};
+#pragma unroll
+        for (int j = 0; j < kFirstTokens; j++)
+            if (j < list.count)
+                list.first[j] = p.problem.transforms.banned.ids[offsets[0] + j];
+        return list;
+    }
+
+    static __device__ __forceinline__ const int64_t *offsets_of_column(const call &p, int i)
+    {
+        return p.problem.transforms.banned.offsets +
+               gumbel_problem_list_of_row(&p.problem, p.template row_of<n>(i));
+    }
+
+    /* Marks token `place` of the tile, if the tile holds it. */
+    static __device__ __forceinline__ bool mark_token(uint4 *bits, uint32_t place)
+    {
+        if (place >= CUDA_SM90_TILE)
+            return false;
+        atomicOr((uint32_t *)bits + place / 32, 1u << place % 32);
+        return true;
+    }
+
+    /* Marks the tokens of a column's list that begin at `from`, `stride` apart. */
+    static __device__ __noinline__ bool mark_list(const call &p, uint4 *bits, int column, int from,
+                                                  int stride, uint32_t first)
+    {
+        const int64_t *offsets = offsets_of_column(p, column);
+        bool found = false;
+        for (int64_t k = offsets[0] + from; k < offsets[1]; k += stride)
+            found |= mark_token(bits, p.problem.transforms.banned.ids[k] - first);
+        return found;
+    }
+};
+
+/* Sums doubles over `count` neighbouring lanes. */
+template <int count> __device__ __forceinline__ double sum_of_lanes(double x)
+{
+    for (int lanes = count / 2; lanes > 0; lanes /= 2)
+        x += __shfl_xor_sync(~0u, x, lanes);
+    return x;
+}
+
+/* Writes the statistics of a set of masses, of summary `split`; the two largest z are those of set
+ * 0. A few lanes merge the masses of a row. For all consumer threads, after the last draw. */
+template <int n>
+__device__ __forceinline__ void write_statistics_of_set(const sm90_statistics_call &p,
+                                                        const shared_sm90<n> &shared, int set,
+                                                        int split)
+{
+    constexpr int groups = shared_sm90<n>::mass_groups;
+    const int group = threadIdx.x % groups, rows = p.template column_count<n>();
+    cuda_row_statistics *to = p.statistics + split * p.problem.batch + p.template first_row<n>();
+    for (int base = 0; base < rows; base += SM90_DRAW_THREADS / groups) {
+        const int i = base + threadIdx.x / groups;
+        const int at = (set * groups + group) * n + (i < rows ? i : 0);
+        const float2 mass = shared.masses[at];
+        float reference = mass.x;
+        for (int lanes = groups / 2; lanes > 0; lanes /= 2)
+            reference = fmaxf(reference, __shfl_xor_sync(~0u, reference, lanes));
+        double sum = 0.0, weighted = 0.0;
+        if (mass.y > 0.0f) {
+            const double below = (double)mass.x - reference, factor = exp(below);
+            sum = mass.y * factor;
+            weighted = (shared.weights[at] * (double)LN2 + mass.y * below) * factor;
+        }
+        sum = sum_of_lanes<groups>(sum);
+        weighted = sum_of_lanes<groups>(weighted);
+        if (group != 0 || i >= rows)
+            continue;
+        const sm90_tops none = {{-INFINITY, -INFINITY}, {-1, -1}};
+        const sm90_tops tops = set == 0 ? shared.tops[i] : none;
+        to[i] = {sum, weighted, reference, {tops.z[0], tops.z[1]}, {tops.id[0], tops.id[1]}, {}};
+    }
+}
+
+/* Writes the CTA's statistics, as shared_sm90::write_summaries() its summaries. */
+template <int n>
+__device__ __forceinline__ void write_statistics(const sm90_statistics_call &p,
+                                                 const shared_sm90<n> &shared)
+{
+    const int cta = p.template cta_index<n>();
+    write_statistics_of_set(p, shared, 0, cta);
+    if (p.template is_paired<n>())
+        write_statistics_of_set(p, shared, 1, cta + p.template cta_count<n>());
+}
+
+} // namespace
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The two largest z of each row, for calls with statistics. A CTA keeps its own two tokens of a row
+ * in shared memory. Tokens below a lower bound of the row's second largest z need not be offered:
+ * of two tokens of different CTAs, the smaller z is such a bound. In global memory, each row
+ * therefore has two words (row_thresholds.cuh): the largest z of either half of the CTAs.
+ */
+#ifndef GUMBEL_CUDA_TOPS_SM90_CUH
+#define GUMBEL_CUDA_TOPS_SM90_CUH
+
+#include "cuda/common/row_thresholds.cuh"
+#include "cuda/fused/tile/shared_sm90.cuh"
+
+namespace
+{
+
+/* Whether token `id` comes before token `other`: by larger z, then by lower id. */
+__device__ __forceinline__ bool top_precedes(float z, int id, float other_z, int other_id)
+{
+    return z > other_z || (z == other_z && (uint32_t)id < (uint32_t)other_id);
+}
+
+/* Inserts a token into two tokens, of which it is none. */
+__device__ __forceinline__ sm90_tops insert_top(sm90_tops tops, float z, int id)
+{
+    if (top_precedes(z, id, tops.z[0], tops.id[0]))
+        return {{z, tops.z[0]}, {id, tops.id[0]}};
+    if (top_precedes(z, id, tops.z[1], tops.id[1]))
+        return {{tops.z[0], z}, {tops.id[0], id}};
+    return tops;
+}
+
+/* Inserts a token that no thread has offered before into *tops; several threads may call this. */
+__device__ __forceinline__ void offer_top(sm90_tops *tops, float z, int id)
+{
+    const sm90_tops none = {{-INFINITY, -INFINITY}, {-1, -1}};
+    if (!(z > -INFINITY))
+        return;
+    for (ulonglong2 seen = none.to_bits();;) { /* the first swap may only read */
+        const sm90_tops next = insert_top(sm90_tops::of_bits(seen), z, id);
+        const ulonglong2 bits = next.to_bits();
+        if (bits.x == seen.x && bits.y == seen.y)
+            return;
+        const ulonglong2 was = ptx_cas_shared_16(tops, seen, bits);
+        if (was.x == seen.x && was.y == seen.y)
+            return;
+        seen = was;
+    }
+}
+
+template <int n, class call> class top_thresholds
+{
+    const call &p;
+    const shared_sm90<n> &shared;
+
+  public:
+    __device__ __forceinline__ top_thresholds(const call &params, const shared_sm90<n> &memory)
+        : p(params), shared(memory)
+    {
+    }
+
+    /* Loads the two words of row i. */
+    __device__ __forceinline__ ulonglong2 load_words(int i) const
+    {
+        return __ldcg((const ulonglong2 *)words_of_row(i));
+    }
+
+    /* Raises the bound of row i to one that follows from its words. */
+    __device__ __forceinline__ void raise_to_words(int i, ulonglong2 words) const
+    {
+        if (words.x >> THRESHOLD_BITS == p.tag && words.y >> THRESHOLD_BITS == p.tag)
+            raise(i, fminf(unpack_threshold(words.x), unpack_threshold(words.y)));
+    }
+
+    /* Publishes the z of a token of this CTA if it exceeds its word of `words`. */
+    __device__ __forceinline__ void publish(int i, float largest, ulonglong2 words) const
+    {
+        const int own = own_word();
+        const uint64_t word = own ? words.y : words.x;
+        const float bound = draw_threshold(largest);
+        if (largest > -INFINITY && (word >> THRESHOLD_BITS != p.tag ||
+                                    pack_threshold(bound) > word % (1 << THRESHOLD_BITS)))
+            raise_threshold(words_of_row(i) + own, bound, p.tag);
+    }
+
+    /* Raises the bound of row i. */
+    __device__ __forceinline__ void raise(int i, float bound) const
+    {
+        if (bound > shared.top_thresholds[i])
+            shared.top_thresholds[i] = bound;
+    }
+
+  private:
+    /* The index of this CTA's word. It alternates among neighbours, and among the CTAs that publish
+     * at once, which are 8 apart (initial_thresholds_sm90.cuh). */
+    __device__ __forceinline__ int own_word() const
+    {
+        const int cta = p.template cta_index<n>();
+        return (cta + cta / 8) & 1;
+    }
+
+    __device__ __forceinline__ uint64_t *words_of_row(int i) const
+    {
+        return &p.row_thresholds[CUDA_THRESHOLD_WORDS * p.template draw_of<n>(i) + 2];
+    }
+};
+
+} // namespace
+
+#endif
