@@ -10,47 +10,36 @@ is one sequence, so that a group of query heads reads its keys once. Both functi
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
 import torch
 
-TOLERANCE = 0.03  # largest difference of the two functions in bfloat16, for values near 1
+TOLERANCE = 0.05  # largest difference of FlashAttention in bfloat16, for values up to 4
 
 
 class Lengths:
     """The slots that each query may read: slot 0 to its own, `slots` int64 [B, q]."""
 
-    def __init__(self, slots, cache_slots, kv_heads):
-        self.shape, self.cache_slots, self.kv_heads = slots.shape, cache_slots, kv_heads
-        self.slots = slots
-        self._made = {}
+    def __init__(self, slots, cache_slots, kv_heads, dtype):
+        self.slots, self.shape, self.dtype = slots, slots.shape, dtype
+        self.cache_slots, self.kv_heads = cache_slots, kv_heads
 
-    def _make_once(self, name, make):
-        if name not in self._made:
-            self._made[name] = make()
-        return self._made[name]
-
-    def get_mask(self, dtype):
+    @cached_property
+    def mask(self):
         """[B, 1, q, 1, slots]: 0, or -inf for slots that a query must not read."""
-        def make():
-            slots = torch.arange(self.cache_slots, device=self.slots.device)
-            hidden = slots > self.slots[:, None, :, None, None]
-            return torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, -math.inf)
+        slots = torch.arange(self.cache_slots, device=self.slots.device)
+        masked = slots > self.slots[:, None, :, None, None]
+        return torch.zeros_like(masked, dtype=self.dtype).masked_fill_(masked, -math.inf)
 
-        return self._make_once("mask", make)
-
-    def get_counts(self):
+    @cached_property
+    def counts(self):
         """Offsets of the queries and of the keys, int32 [B * kv_heads + 1], and the number of slots
         in use, int32 [B * kv_heads]."""
-        def make():
-            batch, queries = self.shape
-            steps = torch.arange(batch * self.kv_heads + 1, device=self.slots.device)
-            steps = steps.int()
-            used = (self.slots[:, -1] + 1).int().repeat_interleave(
-                self.kv_heads, output_size=batch * self.kv_heads
-            )
-            return steps * queries, steps * self.cache_slots, used
-
-        return self._make_once("counts", make)
+        batch, queries = self.shape
+        count = batch * self.kv_heads
+        steps = torch.arange(count + 1, dtype=torch.int32, device=self.slots.device)
+        used = (self.slots[:, -1:] + 1).int().expand(batch, self.kv_heads).reshape(count)
+        return steps * queries, steps * self.cache_slots, used
 
 
 def group_queries(query, lengths):
@@ -72,7 +61,7 @@ def attend_by_products(query, keys, values, lengths):
     grouped = group_queries(query, lengths).flatten(1, 2)
     scores = torch.bmm(grouped, keys.flatten(0, 1).transpose(1, 2))
     scores = scores.view(batch, lengths.kv_heads, queries, -1, lengths.cache_slots)
-    scores = torch.add(lengths.get_mask(query.dtype), scores, alpha=query.shape[-1] ** -0.5)
+    scores = torch.add(lengths.mask, scores, alpha=query.shape[-1] ** -0.5)
     weights = torch.softmax(scores, -1).view(batch * lengths.kv_heads, -1, lengths.cache_slots)
     return ungroup_queries(torch.bmm(weights, values.flatten(0, 1)), lengths)
 
@@ -84,7 +73,7 @@ def call_flash(*arguments, **named):
 
 def attend_by_flash(query, keys, values, lengths):
     """FlashAttention over the slots in use."""
-    of_queries, of_keys, used = lengths.get_counts()
+    of_queries, of_keys, used = lengths.counts
     attended = call_flash(
         group_queries(query, lengths).flatten(0, 1), keys.view(-1, 1, keys.shape[-1]),
         values.view(-1, 1, values.shape[-1]), of_queries, of_keys, lengths.shape[1],
@@ -103,10 +92,9 @@ def check_flash(heads, kv_heads, head_size, device, dtype):
             torch.randn(batch, kv_heads, 128, head_size, device=device, dtype=dtype)
             for _ in range(2)
         )
-        found, expected = (
-            attend(query, keys, values, Lengths(slots, 128, kv_heads)).float()
-            for attend in (attend_by_flash, attend_by_products)
-        )
-        worst = (found - expected).abs().max().item()
+        lengths = Lengths(slots, 128, kv_heads, torch.float32)
+        found = attend_by_flash(query, keys, values, lengths).float()
+        exact = attend_by_products(query.float(), keys.float(), values.float(), lengths)
+        worst = (found - exact).abs().max().item()
         if not worst < TOLERANCE:
             raise ValueError(f"FlashAttention differs from products by {worst:.3g}")

@@ -106,7 +106,7 @@ class Decoder:
         a request follow each other."""
         project, finish, normalize = self.parts
         batch, kv_heads = ids.shape[0], self.config.num_key_value_heads
-        lengths = Lengths(slots, self.slots, kv_heads)
+        lengths = Lengths(slots, self.slots, kv_heads, self.weight.dtype)
         heads = torch.arange(batch * kv_heads, device=slots.device).view(batch, 1, kv_heads)
         places = (heads * self.slots + slots[:, :, None]).flatten()
         flat = slots.flatten()

@@ -201,8 +201,7 @@ class Graphs:
         """A function that runs `step`: a graph, or on a CPU the step itself."""
         if self.device != "cuda":
             return step
-        for _ in range(2):  # compiles and allocates before the capture
-            step()
+        step()  # compiles and allocates before the capture
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool):
