@@ -139,7 +139,7 @@ class Steps:
         root = texts.record.gather(1, texts.get_slots(0, 1))
         ids = root.repeat(1, drafts + 1)
         hidden = self.target.forward(ids, texts.get_slots(0, drafts + 1))
-        ids[:, 1:] = -1  # not a token
+        ids[:, 1:].fill_(-1)  # not a token
         tokens, _ = sampler.verify(self.target, hidden, ids)
         texts.record.scatter_(1, texts.get_slots(1, 1), tokens[:, :1].long())
         texts.position += 1

@@ -68,7 +68,8 @@ def check_point(point, whole):
     assert point["mean_accepted"] == pytest.approx(tokens - 1, abs=1e-3)
     expected = sum(rate**i for i in range(drafts + 1))
     assert point["tokens_a_cycle_expected"] == pytest.approx(expected, abs=1e-3)
-    assert abs(tokens - expected) < 0.1  # the nearest of many runs, and a rare lucky draw
+    # The rate of the best of many salts, and some draws of a small vocabulary that agree by luck.
+    assert -0.05 < tokens - expected < 0.3
     plain, cycle = (each["median_us"] for each in (whole["plain"], point["cycle"]))
     assert point["speed_up"] == pytest.approx(tokens * plain / cycle, rel=1e-2)
     parts = whole["parts_us"]
@@ -136,6 +137,42 @@ def test_a_drafter_equal_to_the_target_is_always_right():
     texts.seed += 1  # other noise than that of the record
     both.speculate(library, drafts)
     assert texts.count_differing()[1] > 0
+
+
+def test_steps_do_not_wait():
+    """A step calls no operator that reads a value on the host, or copies one from it, as no CUDA
+    graph could capture these."""
+    import speculation_attention as attention
+    import speculation_steps as steps
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.names = set()
+
+        def __torch_dispatch__(self, function, types, arguments=(), named=None):
+            self.names.add(function.name())
+            return function(*arguments, **(named or {}))
+
+    waiting = {"_local_scalar_dense", "nonzero", "equal", "is_nonzero", "lift_fresh"}
+    (_, target), (_, drafter) = (make_decoder(f"Qwen3-{size}", 2) for size in ("8B", "1.7B"))
+    texts = steps.Texts(2, 16, 24, 3, 512, "cpu")
+    both = steps.Steps(target, drafter, texts)
+    library, by_torch = steps.Library(texts), steps.Torch(texts)
+    lengths = attention.Lengths(texts.get_slots(0, 3), 64, 2, torch.float32)
+    with Watch() as watch:
+        both.record(library, 3)
+        for sampler in (library, by_torch):
+            both.decode(sampler)
+            both.speculate(sampler, 3)
+        assert len(lengths.counts) == 3
+    called = {name.partition("::")[2].partition(".")[0] for name in watch.names}
+    assert {"index_copy_", "multinomial", "verify", "sample"} <= called
+    assert called & waiting == set()
+    with Watch() as watch:
+        bool(texts.agree.any())
+    assert "aten::_local_scalar_dense" in watch.names
 
 
 def test_texts_with_gaps_are_reported():
