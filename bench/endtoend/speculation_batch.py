@@ -8,8 +8,9 @@ import time
 import torch
 from speculation_rates import choose_agreement, expect_tokens, predict_speed_up
 from speculation_steps import Graphs, Library, Steps, Texts, Torch
-from spread import describe, in_turns
+from spread import describe, in_turns, reason
 
+TORCH = "torch: "  # begins the names of steps without the library
 PART_REPLAYS, PART_ROUNDS = 4, 5
 # Largest fraction of tokens with drafts that differ from the record on a GPU. There, a kernel may
 # treat rows of one product differently. On a CPU no token may differ.
@@ -29,10 +30,6 @@ class HostEvent:
         return (end.time - self.time) * 1e3
 
 
-def divide_medians(one, other):
-    return round(one["median_us"] / other["median_us"], 4)
-
-
 class Batch:
     """The steps of one batch size."""
 
@@ -44,15 +41,28 @@ class Batch:
         for decoder in (target, drafter):
             decoder.set_batch(batch, -(-texts.width // 64) * 64)
         self.steps, self.graphs = Steps(target, drafter, texts), Graphs(device)
-        self.samplers = {"": Library(texts), "torch: ": Torch(texts)}
-        self.plain = {
-            name: self._capture(lambda s=sampler: self.steps.decode(s))
+        self.samplers, self.failed = {"": Library(texts), TORCH: Torch(texts)}, {}
+        self.plain = self._capture_all({
+            f"{name}plain": lambda s=sampler: self.steps.decode(s)
             for name, sampler in self.samplers.items()
-        }
+        })
 
     def _capture(self, step):
         self.texts.restart()
         return self.graphs.capture(step)
+
+    def _capture_all(self, steps):
+        """Replays of steps by name. A step without the library that fails is left out, and its
+        reason kept."""
+        found = {}
+        for name, step in steps.items():
+            try:
+                found[name] = self._capture(step)
+            except Exception as error:
+                if not name.startswith(TORCH):
+                    raise
+                self.failed[name] = reason(error)
+        return found
 
     def _time(self, replay, count):
         """[microseconds of a step]; the texts are then those of `count` steps."""
@@ -83,8 +93,8 @@ class Batch:
         self.texts.restart()
         parts = self.steps.list_parts(self.samplers, drafts)
         turns = {
-            name: lambda r=self.graphs.capture(part): self._time(r, PART_REPLAYS)
-            for name, part in parts.items()
+            name: lambda r=replay: self._time(r, PART_REPLAYS)
+            for name, replay in self._capture_all(parts).items()
         }
         times = in_turns(turns, PART_ROUNDS)
         return {name: describe(times[name])["median_us"] for name in times}
@@ -113,10 +123,10 @@ class Batch:
         self.write_record(drafts)
         parts = self.measure_parts(drafts)
         cycles = plan.tokens // (drafts + 1)
-        cycle = {
-            name: self._capture(lambda s=sampler: self.steps.speculate(s, drafts))
+        replays = {**self.plain, **self._capture_all({
+            f"{name}cycle": lambda s=sampler: self.steps.speculate(s, drafts)
             for name, sampler in self.samplers.items()
-        }
+        })}
         tables = {
             rate: choose_agreement(rate, texts.agree.shape, start, drafts, cycles)
             for rate in {*plan.rates, plan.torch_rate}
@@ -126,23 +136,25 @@ class Batch:
         def run_cycles(name, rate):
             agree, emitted = tables[rate]
             texts.agree.copy_(torch.from_numpy(agree))
-            found = self._time(cycle[name], cycles)
-            if not name:
+            found = self._time(replays[name], cycles)
+            if name == "cycle":
                 counts[rate] = self.check_cycles(int(emitted.sum()))
             return found
 
         def run_plain(name):
-            found = self._time(self.plain[name], plan.plain_steps)
-            if not name:
+            found = self._time(replays[name], plan.plain_steps)
+            if name == "plain":
                 counts["plain"] = self.check_plain()
             return found
 
-        turns = {"plain": lambda: run_plain(""), "torch: plain": lambda: run_plain("torch: ")}
-        turns["torch: cycle"] = lambda: run_cycles("torch: ", plan.torch_rate)
-        for rate in plan.rates:
-            turns[rate] = lambda rate=rate: run_cycles("", rate)
+        turns = {rate: lambda rate=rate: run_cycles("cycle", rate) for rate in plan.rates}
+        for name in self.plain:
+            turns[name] = lambda name=name: run_plain(name)
+        if f"{TORCH}cycle" in replays:
+            turns[f"{TORCH}cycle"] = lambda: run_cycles(f"{TORCH}cycle", plan.torch_rate)
         spreads = {name: describe(times) for name, times in in_turns(turns, rounds).items()}
-        return self._make_points(drafts, cycles, parts, spreads, counts)
+        points = self._make_points(drafts, cycles, parts, spreads, counts)
+        return points, self._make_whole(drafts, cycles, parts, spreads, counts)
 
     def _make_points(self, drafts, cycles, parts, spreads, counts):
         place = {"batch": self.size, "drafts": drafts}
@@ -163,12 +175,20 @@ class Batch:
                 "measured_vs_predicted": round(speed_up / predicted, 4),
                 "written": written, "differing": differing,
             })
-        same = next((p for p in points if p["accept_rate"] == self.plan.torch_rate), points[0])
+        return points
+
+    def _make_whole(self, drafts, cycles, parts, spreads, counts):
+        """The point of all parts: the times that no rate changes."""
+        rates = self.plan.rates
+        rate = self.plan.torch_rate if self.plan.torch_rate in rates else rates[0]
         whole = {
-            **place, "cycles": cycles, "parts_us": parts, "plain": spreads["plain"],
-            "plain_written": self.size * self.plan.plain_steps, "plain_differing": counts["plain"],
-            "torch_plain": spreads["torch: plain"], "torch_cycle": spreads["torch: cycle"],
-            "torch_plain_vs_plain": divide_medians(spreads["torch: plain"], spreads["plain"]),
-            "torch_cycle_vs_cycle": divide_medians(spreads["torch: cycle"], same["cycle"]),
+            "batch": self.size, "drafts": drafts, "cycles": cycles, "parts_us": parts,
+            "plain": spreads["plain"], "plain_written": self.size * self.plan.plain_steps,
+            "plain_differing": counts["plain"], "torch_failed": dict(self.failed),
         }
-        return points, whole
+        for name, ours in (("plain", spreads["plain"]), ("cycle", spreads[rate])):
+            if f"{TORCH}{name}" in spreads:
+                whole[f"torch_{name}"] = theirs = spreads[f"{TORCH}{name}"]
+                ratio = theirs["median_us"] / ours["median_us"]
+                whole[f"torch_{name}_vs_{name}"] = round(ratio, 4)
+        return whole

@@ -9,12 +9,18 @@ def print_table(titles, rows):
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths)))
 
 
-def sum_parts(parts, drafts, prefix=""):
-    """Milliseconds of a cycle's draft steps, draws of drafts, target step, and verification."""
+def list_parts(parts, drafts):
+    """Microseconds of a cycle's draft steps, draws of drafts, target step, and verification; then
+    of a draw, the draws of drafts, and the verification without the library. None: not measured."""
     draft = parts["draft, 2 tokens"] + (drafts - 1) * parts["draft, 1 token"]
-    times = (draft, drafts * parts[f"{prefix}draft's draw"], parts["target, all nodes"],
-             parts[f"{prefix}verify"])
-    return [time / 1e3 for time in times]
+    draws = [parts.get(f"{name}draft's draw") for name in ("", "torch: ")]
+    draws = [None if one is None else drafts * one for one in draws]
+    return [draft, draws[0], parts["target, all nodes"], parts["verify"], parts.get("torch: draw"),
+            draws[1], parts.get("torch: verify")]
+
+
+def format_number(number, scale=1.0):
+    return "-" if number is None else f"{number * scale:.3f}"
 
 
 def print_parts(wholes):
@@ -24,15 +30,16 @@ def print_parts(wholes):
               "plain tokens that differ"]
     rows = []
     for one in wholes:
-        parts, drafts = one["parts_us"], one["drafts"]
-        stock = sum_parts(parts, drafts, "torch: ")
-        times = [one["plain"]["median_us"] / 1e3, parts["draw"] / 1e3, *sum_parts(parts, drafts),
-                 parts["torch: draw"] / 1e3, stock[1], stock[3]]
-        ratios = [one["torch_plain_vs_plain"], one["torch_cycle_vs_cycle"]]
-        rows.append([str(one["batch"]), str(drafts), *(f"{time:.3f}" for time in times),
-                     *(f"{ratio:.3f}" for ratio in ratios),
+        parts = one["parts_us"]
+        times = [one["plain"]["median_us"], parts["draw"], *list_parts(parts, one["drafts"])]
+        ratios = [one.get(f"torch_{name}_vs_{name}") for name in ("plain", "cycle")]
+        rows.append([str(one["batch"]), str(one["drafts"]),
+                     *(format_number(time, 1e-3) for time in times), *map(format_number, ratios),
                      f"{one['plain_differing']} of {one['plain_written']}"])
     print_table(titles, rows)
+    failed = {(name, why) for one in wholes for name, why in one["torch_failed"].items()}
+    for name, why in sorted(failed):
+        print(f"skipped: {name}: {why}")
 
 
 def print_speed_ups(points):

@@ -53,6 +53,8 @@ def test_it_measures_and_checks(tmp_path):
         (*place, rate) for place in places for rate in (0.5, 0.9)
     ]
     for whole in wholes.values():
+        assert whole["torch_failed"] == {} and len(whole["parts_us"]) == 10
+        assert whole["torch_plain_vs_plain"] > 0 and whole["torch_cycle_vs_cycle"] > 0
         assert whole["plain_differing"] == 0 and whole["plain_written"] == 24 * whole["batch"]
     for point in found["speculation"]:
         whole = wholes[point["batch"], point["drafts"]]
@@ -82,7 +84,7 @@ def check_point(point, whole):
     assert point["measured_vs_predicted"] == pytest.approx(ratio, rel=1e-2)
 
 
-def test_a_run_that_fails_keeps_the_others(monkeypatch, tmp_path):
+def test_a_run_that_fails_keeps_the_others(monkeypatch, tmp_path, capsys):
     """A verification of other seeds, and an error, are reported as skipped; the exit is a fault
     only if nothing was measured."""
     import bench_speculation as bench
@@ -95,7 +97,13 @@ def test_a_run_that_fails_keeps_the_others(monkeypatch, tmp_path):
             raise RuntimeError("no room")
         return right(self, decoder, hidden, nodes)
 
+    def fail(probs, draft_probs, tokens):
+        raise RuntimeError("cannot be captured")
+
     path = tmp_path / "speculation.json"
+    monkeypatch.setattr(steps, "rejection", fail)
+    # A CPU captures nothing, so each step runs once instead.
+    monkeypatch.setattr(steps.Graphs, "capture", lambda self, step: (step(), step)[1])
     arguments = ["bench", "--tiny", "--device", "cpu", "--rounds", "1", "--json", str(path)]
     monkeypatch.setattr(sys, "argv", arguments)
     monkeypatch.setattr(steps.Library, "verify", verify)
@@ -106,6 +114,10 @@ def test_a_run_that_fails_keeps_the_others(monkeypatch, tmp_path):
     assert "no room" in reasons[4, 3]
     assert all("differ from the text" in reasons[batch, 2] for batch in (1, 4))
     assert {(p["batch"], p["drafts"]) for p in found["speculation"]} == {(1, 3)}
+    (whole,) = found["speculation_parts"]
+    assert whole["torch_failed"].keys() == {"torch: verify", "torch: cycle"}
+    assert "torch_plain_vs_plain" in whole and "torch_cycle" not in whole
+    assert "skipped: torch: cycle: RuntimeError: cannot be captured" in capsys.readouterr().out
     monkeypatch.setattr(sys, "argv", [*arguments, "--seconds", "0"])
     assert bench.main() == 1
     late = json.loads(path.read_text())["skipped"]
