@@ -20,6 +20,7 @@ the CUDA kernels: script/bench-gpu --speculation builds and runs it, in about tw
 (--quick: half a minute).
 """
 
+import argparse
 import gc
 import os
 import sys
@@ -150,7 +151,10 @@ class Bench:
 
 
 def list_numbers(text):
-    return tuple(int(number) for number in text.split(","))
+    try:
+        return tuple(int(number) for number in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected numbers such as 1,8, got {text!r}") from None
 
 
 def make_plan(arguments):
@@ -172,6 +176,9 @@ def parse_arguments():
         parser.error("--device cpu requires --tiny")
     if any(number < 1 for number in (*(arguments.batches or ()), *(arguments.drafts or ()))):
         parser.error("--batches and --drafts must be at least 1")
+    tokens = make_plan(arguments).tokens
+    if max(arguments.drafts or (1,)) >= tokens:
+        parser.error(f"--drafts must be less than {tokens}, the tokens of a text")
     if arguments.quick:
         arguments.rounds = 1
     return arguments

@@ -124,6 +124,24 @@ def test_a_run_that_fails_keeps_the_others(monkeypatch, tmp_path, capsys):
     assert len(late) == 4 and all("no time" in one["reason"] for one in late)
 
 
+@pytest.mark.parametrize(
+    "options, reason",
+    [
+        (["--drafts", "24"], "less than 24"),
+        (["--drafts", "a"], "such as 1,8"),
+        (["--batches", "0"], "at least 1"),
+        (["--rounds", "0"], "at least 1"),
+    ],
+)
+def test_options_are_checked(monkeypatch, capsys, options, reason):
+    import bench_speculation as bench
+
+    monkeypatch.setattr(sys, "argv", ["bench", "--tiny", "--device", "cpu", *options])
+    with pytest.raises(SystemExit):
+        bench.main()
+    assert reason in capsys.readouterr().err
+
+
 def test_a_drafter_equal_to_the_target_is_always_right():
     """With the target as its own drafter, all drafts are accepted although none is replaced by the
     recorded token: caches and noise of both models are in step."""
