@@ -136,8 +136,8 @@ static int outputs_same(gumbel_device *device, const gumbel_head *head,
 
 static const float temperatures[] = {1.0f, 0.7f, 0.0f, 1.3f, 0.3f, 3.0f, 100.0f, 1.0f};
 
-/* Draws `calls` batches; the rules change with each call. All outputs are requested with greedy rows,
- * which take the full pass, and without. */
+/* Draws `calls` batches; the rules change with each call. All outputs are requested with greedy
+ * rows, which take the full pass, and without. */
 static void draw_many(gumbel_device *device, const generated_head *generated, gumbel_screen screen,
                       int32_t samples, int64_t calls, int hostile, const char *name)
 {
