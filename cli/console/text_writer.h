@@ -69,8 +69,8 @@ void writer_free(struct writer *writer);
 generate_next writer_add_token(void *context, const generate_token *token);
 
 /* {"prompt", "prompt_ids", "samples": [{"ids", "logprobs", "text", "ended_by"}]}, and of a sample
- * "stop", "ranks", "kept", "kept_sets" and "top" where it has them. Ids include those of the stop string, the
- * text does not. */
+ * "stop", "ranks", "kept", "kept_sets" and "top" where it has them. Ids include those of the stop
+ * string, the text does not. */
 json_t *writer_to_json(const struct writer *writer, const token_list *prompt);
 
 #endif
