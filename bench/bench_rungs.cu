@@ -153,8 +153,6 @@ static void measure_stand_in(const bench &b, const stand_in &other, bool fused)
            fused ? "behind the product, D = 4096" : "from float32 logits");
     for (int i = -1; i < int(sizeof QUESTIONS / sizeof *QUESTIONS); i++) {
         const question &q = i < 0 ? PLAIN : QUESTIONS[i];
-        if (q.kept_sets) /* not supported without clusters */
-            continue;
         set_parameters(b, q);
         printf("%-60s", q.name);
         for (int64_t B : {1, 8, 64, 256}) {

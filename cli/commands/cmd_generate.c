@@ -30,7 +30,7 @@ struct generate_arguments {
     struct request_options request;
     const char *model, *prompt, *group, *seed, *watermark_key;
     struct text_list stops;
-    int32_t max_tokens, samples, watermark_context;
+    int32_t max_tokens, samples, watermark_context, kept_ids;
     uint64_t key[2];
     uint32_t first_sample;
     float temperature;
@@ -97,6 +97,10 @@ static const struct argument accepted[] = {
      ARGUMENT_FLAG, AT(draft.check)},
     {.help = "Output:"},
     {"echo", 0, NULL, "Print the prompt before each text", ARGUMENT_FLAG, AT(echo)},
+    {"kept-ids", 0, "N",
+     "List the tokens that truncation keeps, with their log-probabilities, of each token with at "
+     "most N of them; as \"kept_sets\" of --json",
+     ARGUMENT_INT32, AT(kept_ids), 1, INT32_MAX},
     {"stats", 0, NULL, "Print times on stderr, also of the materialised baseline", ARGUMENT_FLAG,
      AT(stats)},
     {0},
@@ -174,10 +178,11 @@ static void print_written(const struct generate_arguments *arguments, const stru
 
 /* ------------------------------------------------------------------------------ command ---- */
 
-/* Converts the arguments, and `request`, which was read from them, to options of generate(). */
+/* Converts the arguments, and `request`, which was read from them, to options of generate().
+ * `vocab` is the number of tokens that may be drawn. */
 static generate_options fill_options(const struct generate_arguments *arguments,
                                      const token_list *prompt, const struct request *request,
-                                     uint64_t seed)
+                                     int64_t vocab, uint64_t seed)
 {
     return (generate_options){
         .prompt = prompt->ids,
@@ -194,6 +199,7 @@ static generate_options fill_options(const struct generate_arguments *arguments,
         .truncation = request->truncated ? &request->truncation : NULL,
         .ranks = arguments->request.ranks,
         .kept = arguments->request.kept,
+        .kept_ids = arguments->kept_ids < vocab ? arguments->kept_ids : (int32_t)vocab,
         .num_top = arguments->request.num_top,
         .logprobs_of = arguments->request.raw ? GUMBEL_RAW : GUMBEL_PROCESSED,
     };
@@ -337,10 +343,12 @@ static void write_texts(const struct generate_arguments *arguments, decoder *mod
     struct request request;
     struct written written = {.seed = choose_seed(arguments), .prompt = &prompt};
 
-    request_read(&request, &arguments->request, 1, decoder_head(model).rows, count_tokens(model));
+    const int64_t vocab = count_tokens(model);
+
+    request_read(&request, &arguments->request, 1, decoder_head(model).rows, vocab);
     check_with_model(arguments, model, &prompt);
     struct engine engine = engine_new(arguments, model, device, &written.seed);
-    generate_options options = fill_options(arguments, &prompt, &request, written.seed);
+    generate_options options = fill_options(arguments, &prompt, &request, vocab, written.seed);
 
     if (rank_group_writes(engine.ranks)) {
         print_texts_seed(arguments, written.seed);
@@ -354,7 +362,8 @@ static void write_texts(const struct generate_arguments *arguments, decoder *mod
                                           .max_tokens = arguments->max_tokens,
                                           .stops = &arguments->stops,
                                           .ranks = options.ranks,
-                                          .kept = options.kept,
+                                          .kept = options.kept || options.kept_ids,
+                                          .kept_sets = options.kept_ids > 0,
                                           .num_top = options.num_top,
                                       });
     written.writer = &writer;
@@ -405,9 +414,10 @@ static void check_arguments(struct generate_arguments *arguments)
     if (!arguments->model) {
         fail("--model", "missing");
     }
-    if (!request->common.json &&
-        (request->num_top || request->ranks || request->kept || request->raw)) {
-        fail("--json", "required by --top-logprobs, --raw-logprobs, --ranks and --kept");
+    if (!request->common.json && (request->num_top || request->ranks || request->kept ||
+                                  request->raw || arguments->kept_ids)) {
+        fail("--json", "required by --top-logprobs, --raw-logprobs, --ranks, --kept and "
+                       "--kept-ids");
     }
     if (arguments->watermark_key) {
         parse_watermark_key("--watermark-key", arguments->watermark_key, arguments->key);

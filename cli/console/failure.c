@@ -94,6 +94,8 @@ static const struct {
     {"screen", "--screen"},
     {"num_top", "--top-logprobs"},
     {"num_best", "--num-best"},
+    {"kept_ids", "--kept-ids"},
+    {"kept_capacity", "--kept-ids"},
     {"draft tokens", "--draft-tokens"},
     {"draft siblings", "--draft-siblings"},
     {"draft temperature", "--draft-temperature"},

@@ -32,6 +32,7 @@ struct writer writer_new(const decoder *model, const char *prompt, size_t prompt
         writer.writings[j] = (struct writing){
             .ranks = style.ranks ? json_array() : NULL,
             .kept = style.kept ? json_array() : NULL,
+            .kept_sets = style.kept_sets ? json_array() : NULL,
             .top = style.num_top ? json_array() : NULL,
         };
     }
@@ -52,6 +53,7 @@ void writer_free(struct writer *writer)
         free(writer->writings[j].logprobs);
         json_decref(writer->writings[j].ranks);
         json_decref(writer->writings[j].kept);
+        json_decref(writer->writings[j].kept_sets);
         json_decref(writer->writings[j].top);
         free(writer->writings[j].text);
     }
@@ -126,19 +128,26 @@ static void print_complete(struct writer *writer)
     }
 }
 
-static json_t *top_to_json(const generate_token *token, int32_t count)
+/* {"ids", "logprobs"} of `count` tokens. */
+static json_t *tokens_to_json(const int32_t *token_ids, const float *token_logprobs, int32_t count)
 {
     json_t *ids = json_array();
     json_t *logprobs = json_array();
-    json_t *top = json_object();
+    json_t *tokens = json_object();
 
     for (int32_t i = 0; i < count; i++) {
-        json_array_append_new(ids, json_integer(token->top_ids[i]));
-        json_array_append_new(logprobs, json_number((double)token->top_logprobs[i]));
+        json_array_append_new(ids, json_integer(token_ids[i]));
+        json_array_append_new(logprobs, json_number((double)token_logprobs[i]));
     }
-    json_put(top, "ids", ids);
-    json_put(top, "logprobs", logprobs);
-    return top;
+    json_put(tokens, "ids", ids);
+    json_put(tokens, "logprobs", logprobs);
+    return tokens;
+}
+
+static json_t *kept_set_to_json(const generate_token *token)
+{
+    return token->kept_ids ? tokens_to_json(token->kept_ids, token->kept_logprobs, token->kept)
+                           : json_null();
 }
 
 static void keep_token(struct writing *writing, const generate_token *token, int32_t num_top)
@@ -156,7 +165,13 @@ static void keep_token(struct writing *writing, const generate_token *token, int
     /* Without an array, jansson frees the value. */
     json_array_append_new(writing->ranks, json_integer(token->rank));
     json_array_append_new(writing->kept, json_integer(token->kept));
-    json_array_append_new(writing->top, top_to_json(token, num_top));
+    if (writing->kept_sets) {
+        json_array_append_new(writing->kept_sets, kept_set_to_json(token));
+    }
+    if (writing->top) {
+        json_array_append_new(writing->top,
+                              tokens_to_json(token->top_ids, token->top_logprobs, num_top));
+    }
 }
 
 static bool is_eos(const decoder_info *info, int32_t id)
@@ -239,6 +254,7 @@ json_t *writer_to_json(const struct writer *writer, const token_list *prompt)
         /* json_object_set() ignores NULL. */
         json_object_set(entry, "ranks", writing->ranks);
         json_object_set(entry, "kept", writing->kept);
+        json_object_set(entry, "kept_sets", writing->kept_sets);
         json_object_set(entry, "top", writing->top);
         json_array_append_new(samples, entry);
     }

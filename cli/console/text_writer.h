@@ -19,10 +19,11 @@ struct writing {
     token_stream stream;
     token_list ids;
     float *logprobs; /* [ids.capacity] */
-    json_t *ranks;   /* of every token, as the next two; NULL: not stored */
+    json_t *ranks;   /* of every token, as the next three; NULL: not stored */
     json_t *kept;
-    json_t *top; /* {"ids", "logprobs"} */
-    char *text;  /* [size], and a NUL */
+    json_t *kept_sets; /* {"ids", "logprobs"}, or null for a set that is not listed */
+    json_t *top;       /* {"ids", "logprobs"} */
+    char *text;        /* [size], and a NUL */
     size_t size;
     size_t printed; /* bytes printed */
     bool ended;
@@ -40,6 +41,7 @@ struct writer_style {
     const struct text_list *stops; /* a text ends before the first that occurs */
     bool ranks;                    /* store ranks, as the options of generate() */
     bool kept;
+    bool kept_sets;
     int32_t num_top;
 };
 
@@ -67,8 +69,8 @@ void writer_free(struct writer *writer);
 generate_next writer_add_token(void *context, const generate_token *token);
 
 /* {"prompt", "prompt_ids", "samples": [{"ids", "logprobs", "text", "ended_by"}]}, and of a sample
- * "stop", "ranks", "kept" and "top" where it has them. Ids include those of the stop string, the
- * text does not. */
+ * "stop", "ranks", "kept", "kept_sets" and "top" where it has them. Ids include those of the stop
+ * string, the text does not. */
 json_t *writer_to_json(const struct writer *writer, const token_list *prompt);
 
 #endif

@@ -36,6 +36,8 @@ typedef struct loop {
     int32_t *kept;              /* [samples] */
     int32_t *top_ids;           /* [samples, num_top] */
     float *top_logprobs;        /* [samples, num_top] */
+    int32_t *kept_ids;          /* [samples, options->kept_ids] */
+    float *kept_logprobs;       /* [samples, options->kept_ids] */
     float *hidden;              /* [samples, D] */
     group_request request;
     text_watermark watermark;
@@ -62,6 +64,9 @@ static int check_options(const decoder *d, const generate_options *o, decoder_er
     if (o->num_top < 0 || o->num_top > TOP_MAX) {
         return decoder_fail(error, NULL, "num_top", "is %d, not in [0, %d]", o->num_top, TOP_MAX);
     }
+    if (o->kept_ids < 0) {
+        return decoder_fail(error, NULL, "kept_ids", "is %d, not at least 0", o->kept_ids);
+    }
     if (!(o->temperature >= 0) || isinf(o->temperature)) {
         return decoder_fail(error, NULL, "temperature", "is %g, not finite and >= 0",
                             (double)o->temperature);
@@ -75,6 +80,7 @@ static int allocate_loop(loop *l)
     size_t n = (size_t)l->samples;
     size_t d = (size_t)decoder_describe(l->d)->hidden_size;
     size_t top = (size_t)o->num_top;
+    size_t places = (size_t)o->kept_ids;
     l->writers = calloc(n, sizeof *l->writers);
     l->stepped = calloc(n, sizeof *l->stepped);
     l->tokens = calloc(n, sizeof *l->tokens);
@@ -84,9 +90,12 @@ static int allocate_loop(loop *l)
     l->kept = calloc(n, sizeof *l->kept);
     l->top_ids = calloc(n * top + 1, sizeof *l->top_ids);
     l->top_logprobs = calloc(n * top + 1, sizeof *l->top_logprobs);
+    l->kept_ids = calloc(n * places + 1, sizeof *l->kept_ids);
+    l->kept_logprobs = calloc(n * places + 1, sizeof *l->kept_logprobs);
     l->hidden = calloc(n * d, sizeof *l->hidden);
     if (!l->writers || !l->stepped || !l->tokens || !l->logprobs || !l->status || !l->ranks ||
-        !l->kept || !l->top_ids || !l->top_logprobs || !l->hidden) {
+        !l->kept || !l->top_ids || !l->top_logprobs || !l->kept_ids || !l->kept_logprobs ||
+        !l->hidden) {
         return decoder_fail(l->error, NULL, "num_samples", "out of memory for %d", l->samples);
     }
     if (o->truncation) {
@@ -118,6 +127,8 @@ static void free_loop(loop *l)
     free(l->kept);
     free(l->top_ids);
     free(l->top_logprobs);
+    free(l->kept_ids);
+    free(l->kept_logprobs);
     free(l->hidden);
 }
 
@@ -173,15 +184,19 @@ static gumbel_status sample_rows(loop *l, const gumbel_head *head, const gumbel_
 static gumbel_output make_output(loop *l, int32_t first)
 {
     const generate_options *o = l->options;
+    const size_t places = (size_t)first * (size_t)o->kept_ids;
     return (gumbel_output){.struct_size = sizeof(gumbel_output),
                            .tokens = l->tokens + first,
                            .logprobs = o->screen.data ? NULL : l->logprobs + first,
                            .status = l->status + first,
                            .ranks = o->ranks ? l->ranks + first : NULL,
-                           .kept = o->kept ? l->kept + first : NULL,
+                           .kept = o->kept || o->kept_ids ? l->kept + first : NULL,
                            .top_ids = o->num_top ? l->top_ids + first * o->num_top : NULL,
                            .top_logprobs = o->num_top ? l->top_logprobs + first * o->num_top : NULL,
                            .num_top = o->num_top,
+                           .kept_capacity = o->kept_ids,
+                           .kept_ids = o->kept_ids ? l->kept_ids + places : NULL,
+                           .kept_logprobs = o->kept_ids ? l->kept_logprobs + places : NULL,
                            .logprobs_of = o->logprobs_of};
 }
 
@@ -277,6 +292,8 @@ static bool report_tokens(loop *l)
     bool more = true;
     for (int32_t i = 0; i < l->active; i++) {
         writer w = l->writers[i];
+        const bool listed = o->kept_ids && l->kept[i] <= o->kept_ids;
+        const size_t places = (size_t)i * (size_t)o->kept_ids;
         generate_token token = {.sample = w.sample,
                                 .position = decoder_sequence_length(w.sequence),
                                 .id = l->tokens[i],
@@ -285,7 +302,9 @@ static bool report_tokens(loop *l)
                                 .rank = l->ranks[i],
                                 .kept = l->kept[i],
                                 .top_ids = l->top_ids + i * o->num_top,
-                                .top_logprobs = l->top_logprobs + i * o->num_top};
+                                .top_logprobs = l->top_logprobs + i * o->num_top,
+                                .kept_ids = listed ? l->kept_ids + places : NULL,
+                                .kept_logprobs = listed ? l->kept_logprobs + places : NULL};
         l->times.drawn++;
         generate_next next =
             more && o->on_token ? o->on_token(o->context, &token) : GENERATE_CONTINUE;

@@ -24,8 +24,11 @@ typedef struct generate_token {
     bool last;     /* ends the sequence: an eos token, or the token at the limit */
     int32_t rank;  /* rank and kept: as in gumbel_output if the options request them, else 0 */
     int32_t kept;
-    const int32_t *top_ids;    /* [num_top] the likeliest tokens, valid during the callback */
-    const float *top_logprobs; /* [num_top] */
+    const int32_t *top_ids;     /* [num_top] the likeliest tokens, valid during the callback */
+    const float *top_logprobs;  /* [num_top] */
+    const int32_t *kept_ids;    /* [kept] the tokens that truncation keeps, by ascending id, as long
+                                  as top_ids; NULL: not in the options, or more than these allow */
+    const float *kept_logprobs; /* [kept] */
 } generate_token;
 
 /* Returned by the callback: whether and how generate() continues after a token. */
@@ -73,7 +76,9 @@ typedef struct generate_options {
     bool ranks;                          /* report `rank` of every token */
     bool kept;                           /* report `kept` of every token */
     int32_t num_top;                     /* 0..128: number of likeliest tokens to report */
-    gumbel_distribution logprobs_of;     /* of logprob and top_logprobs */
+    int32_t kept_ids; /* >= 0: report the kept tokens of every token of which there are at most as
+                         many; also reports `kept` */
+    gumbel_distribution logprobs_of; /* of logprob, top_logprobs and kept_logprobs */
     gumbel_screen screen; /* of decoder_head(), as in gumbel_head; with a screen there are no
                              log-probabilities: `logprob` is NaN. Data NULL: none */
 } generate_options;

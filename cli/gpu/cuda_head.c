@@ -178,6 +178,11 @@ gumbel_status cuda_head_draw(void *context, const gumbel_head *head,
     struct cuda_head *gpu = context;
     const size_t rows = (size_t)head->hidden.rows;
     gumbel_sampling uploaded = upload_step(gpu, head, sampling);
+    const gumbel_output sets = {.struct_size = sizeof sets,
+                                .kept_capacity = output->kept_capacity,
+                                .kept_ids = output->kept_ids,
+                                .kept_logprobs = output->kept_logprobs};
+    const gumbel_output sets_on_gpu = cuda_output_new(&sets, head->hidden.rows, 1);
     gumbel_output on_gpu = *output;
     gumbel_head copied = *head;
     struct cuda_uploads uploads;
@@ -190,12 +195,15 @@ gumbel_status cuda_head_draw(void *context, const gumbel_head *head,
     on_gpu.kept = output->kept ? gpu->output->kept : NULL;
     on_gpu.top_ids = output->num_top ? gpu->output->top_ids : NULL;
     on_gpu.top_logprobs = output->num_top ? gpu->output->top_logprobs : NULL;
+    on_gpu.kept_ids = sets_on_gpu.kept_ids;
+    on_gpu.kept_logprobs = sets_on_gpu.kept_logprobs;
     copied.weight.data = gpu->weight.data;
     copied.hidden.data = gpu->hidden;
     cuda_uploads_copy(&uploads, &uploaded, head->hidden.rows, head->weight.rows);
     status = sample_rows(gpu, &copied, &uploaded, &on_gpu, error);
     if (status == GUMBEL_OK) {
         download_step(gpu, output, rows);
+        cuda_output_download(&sets, &sets_on_gpu, head->hidden.rows, 1);
     }
     cuda_uploads_free(&uploads);
     return status;

@@ -172,14 +172,21 @@ void cuda_uploads_free(const struct cuda_uploads *copies)
 enum { ELEMENT_BYTES = 4 };
 static const struct output_array {
     size_t at; /* offset of its pointer in a gumbel_output */
-    enum { PER_ROW, PER_DRAW, PER_TOP, PER_BEST } per;
+    enum { PER_ROW, PER_DRAW, PER_TOP, PER_BEST, PER_KEPT } per;
 } output_arrays[] = {
-    {offsetof(gumbel_output, tokens), PER_DRAW},      {offsetof(gumbel_output, logprobs), PER_DRAW},
-    {offsetof(gumbel_output, scores), PER_DRAW},      {offsetof(gumbel_output, lse), PER_ROW},
-    {offsetof(gumbel_output, status), PER_ROW},       {offsetof(gumbel_output, ranks), PER_DRAW},
-    {offsetof(gumbel_output, kept), PER_ROW},         {offsetof(gumbel_output, top_ids), PER_TOP},
-    {offsetof(gumbel_output, top_logprobs), PER_TOP}, {offsetof(gumbel_output, best_ids), PER_BEST},
+    {offsetof(gumbel_output, tokens), PER_DRAW},
+    {offsetof(gumbel_output, logprobs), PER_DRAW},
+    {offsetof(gumbel_output, scores), PER_DRAW},
+    {offsetof(gumbel_output, lse), PER_ROW},
+    {offsetof(gumbel_output, status), PER_ROW},
+    {offsetof(gumbel_output, ranks), PER_DRAW},
+    {offsetof(gumbel_output, kept), PER_ROW},
+    {offsetof(gumbel_output, top_ids), PER_TOP},
+    {offsetof(gumbel_output, top_logprobs), PER_TOP},
+    {offsetof(gumbel_output, best_ids), PER_BEST},
     {offsetof(gumbel_output, best_scores), PER_BEST},
+    {offsetof(gumbel_output, kept_ids), PER_KEPT},
+    {offsetof(gumbel_output, kept_logprobs), PER_KEPT},
 };
 enum { OUTPUT_ARRAYS = sizeof output_arrays / sizeof *output_arrays };
 
@@ -196,7 +203,8 @@ static size_t count_bytes(const gumbel_output *output, int i, int64_t batch, int
     const int64_t columns[] = {[PER_ROW] = 1,
                                [PER_DRAW] = samples,
                                [PER_TOP] = output->num_top,
-                               [PER_BEST] = output->num_best};
+                               [PER_BEST] = output->num_best,
+                               [PER_KEPT] = output->kept_capacity};
 
     return (size_t)(batch * columns[output_arrays[i].per]) * ELEMENT_BYTES;
 }

@@ -42,9 +42,9 @@
  *          tokens more, which show whether the last values are tied. For k = 50, C is 64, and a
  *          row takes 528 bytes.
  *   V'     The number of tokens of the largest shard.
- *   raw    1 if the call requires unmodified logits (top_logits, raw log-probabilities), else 0.
- *          If a row takes 16 + 8 C bytes, unmodified logits add 4 C bytes, and raw
- *          log-probabilities add 48.
+ *   raw    1 if the call requires unmodified logits (top_logits, raw log-probabilities or
+ *          entropies), else 0. If a row takes 16 + 8 C bytes, unmodified logits add 4 C bytes, and
+ *          raw log-probabilities add 48.
  *   noise  1 if noise is given, else 0.
  *
  *   A row is a fallback row if the C tokens of each rank do not determine its result, for example
@@ -55,9 +55,7 @@
  *   first exchange's frame take one more exchange. gumbel_group_traffic() counts exchanges and
  *   bytes.
  *
- * Kept sets, entropies. kept_logprobs and entropies of the raw distribution are not supported:
- * GUMBEL_ERROR_UNSUPPORTED names output.kept_logprobs or output.entropy. Calls with kept_ids or
- * entropy exchange whole rows.
+ * Kept sets, entropies. Calls with kept_ids or entropy exchange whole rows.
  *
  * Exchanges on GPUs. All calls that are not in the table exchange whole rows: 4 V' bytes per rank
  * and row. gumbel_group_explain() names the method of a call, and why faster ones do not apply.
@@ -69,10 +67,11 @@
  *     peer memory and min-p    transport of host collectives
  *     or top-k: 1 to 1024)
  *   given noise;             not supported: GUMBEL_ERROR_UNSUPPORTED
- *     top_logits or raw        names the field
- *     log-probabilities
- *     with transforms, scale
- *     or soft-cap
+ *     top_logits, raw          names the field
+ *     log-probabilities or
+ *     entropies with
+ *     transforms, scale or
+ *     soft-cap
  *
  * Groups on CPUs and on GPUs. The ranks of a group are all on CPUs, or all on GPUs.
  *

@@ -540,8 +540,8 @@ typedef struct gumbel_output {
     int32_t kept_capacity; /* places of a row in kept_ids; at least 1 with kept_ids */
     int32_t *kept_ids;     /* [B, kept_capacity] the tokens that `kept` counts, by ascending id. The
                             * first kept[b] places of row b are written; none if kept[b] is larger
-                            * than kept_capacity. Requires `kept`, and on CUDA a device that
-                            * supports programs (programs.h). since 0.3; unstable until 1.0 */
+                            * than kept_capacity. Requires `kept`.
+                            *                            since 0.3; unstable until 1.0 */
     float *kept_logprobs;  /* [B, kept_capacity] log-probabilities of kept_ids; requires kept_ids */
     float *entropy; /* [B] -sum_i p_i ln(p_i), in nats, of the distribution logprobs_of; of greedy
                      * rows at T = 1, as lse. 0 for a single token, NaN without a token and where

@@ -66,10 +66,11 @@
  *   truncation   min_p, top_k, top_p, any order    top_k or min_p or both, and top_p of their
  *                                                  survivors, in any such order
  *   outputs      tokens, scores, status; if all    tokens, scores, status; with truncation also
- *                rows have top_k or min_p, and     processed log-probabilities, lse, ranks, kept
- *                top_p applies to their survivors: and top_ids
+ *                rows have top_k or min_p, and     processed log-probabilities, lse, ranks, kept,
+ *                top_p applies to their survivors: kept_ids and top_ids
  *                also processed log-probabilities,
- *                lse, ranks, kept and top_ids
+ *                lse, ranks, kept, kept_ids and
+ *                top_ids
  *   drafts       GUMBEL_RULE_COUPLED               GUMBEL_RULE_COUPLED
  *
  * All other calls take the full pass, as if there were no screen: for example, a call for

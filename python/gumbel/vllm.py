@@ -32,7 +32,7 @@ arrives. With
 these rules.
 
 **Sampling masks.** With return_sampling_mask draws list the tokens that truncation kept, and cut
-ties at top_k, lower ids first. Ranks then draw from gathered logits. GPUs require capability 9.0.
+ties at top_k, lower ids first. Ranks then draw from gathered logits.
 
 **Reproducibility.** One (seed, prompt) gives one text, on the V1 and the V2 runner, alone or in a
 batch, with drafts or without; gumbel.transformers and `gumbel generate` write the same text, up to

@@ -131,12 +131,6 @@ static gumbel_status sample_group(gumbel_device *device, const gumbel_problem *p
         return gumbel_fail(error, GUMBEL_ERROR_GROUP, "group", "an earlier exchange failed");
     if (!draw.group->table.host_memory)
         GUMBEL_FORWARD(ranks_compare_device_call(&draw, error));
-    if (output->kept_logprobs && output->logprobs_of == GUMBEL_RAW)
-        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "output.kept_logprobs",
-                           "a group lists processed log-probabilities only");
-    if (output->entropy && output->logprobs_of == GUMBEL_RAW)
-        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "output.entropy",
-                           "a group computes the entropy of the processed distribution only");
     const ranks_method *method =
         plan ? (const ranks_method *)plan->rows : ranks_choose_method(draw.group, problem);
     return method->draw(&draw, &cursor, error);

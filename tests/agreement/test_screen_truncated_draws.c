@@ -111,17 +111,19 @@ static void draws_same(gumbel_device *device, const gumbel_head *head,
     outcome_free(b);
 }
 
-/* Draws with all outputs, with the screen and without; all must have the same bits. Returns whether
- * the screen has served the call. */
+/* Draws with all outputs, with the screen and without; all must have the same bits, also in the
+ * places of kept sets that are not written. Returns whether the screen has served the call. */
 static int outputs_same(gumbel_device *device, const gumbel_head *head,
                         const gumbel_sampling *sampling, int32_t samples, int32_t num_top,
-                        const char *what)
+                        int32_t capacity, const char *what)
 {
     gumbel_head without = *head;
     outcome *a = outcome_make(head->hidden.rows, samples);
     outcome *b = outcome_make(head->hidden.rows, samples);
     outcome_widen(a, num_top, GUMBEL_PROCESSED);
     outcome_widen(b, num_top, GUMBEL_PROCESSED);
+    outcome_list_kept(a, capacity);
+    outcome_list_kept(b, capacity);
     without.screen = (gumbel_screen){NULL, 0, 0};
     const int served = is_served_by("screen-survivors", device, head, sampling, &b->output);
     assert_int_equal(draw(device, &without, sampling, a), GUMBEL_OK);
@@ -134,12 +136,14 @@ static int outputs_same(gumbel_device *device, const gumbel_head *head,
 
 static const float temperatures[] = {1.0f, 0.7f, 0.0f, 1.3f, 0.3f, 3.0f, 100.0f, 1.0f};
 
-/* Draws `calls` batches; the rules change with each call. */
+/* Draws `calls` batches; the rules change with each call. All outputs are requested with greedy
+ * rows, which take the full pass, and without. */
 static void draw_many(gumbel_device *device, const generated_head *generated, gumbel_screen screen,
                       int32_t samples, int64_t calls, int hostile, const char *name)
 {
     uint64_t seed = 11, position = 0, random = (uint64_t)samples * 1000 + (uint64_t)hostile;
-    float temperature[BATCH];
+    float temperature[BATCH], warm[BATCH];
+    int served = 0;
     rules r;
     gumbel_head head = {.struct_size = sizeof head,
                         .hidden = generated->hidden,
@@ -152,12 +156,21 @@ static void draw_many(gumbel_device *device, const generated_head *generated, gu
                            .truncation = &r.how,
                            .num_samples = samples};
     for (; position < (uint64_t)calls; position++) {
-        for (uint64_t b = 0; b < BATCH; b++)
+        const int32_t capacities[] = {60, 1, (int32_t)generated->weight.rows};
+        for (uint64_t b = 0; b < BATCH; b++) {
             temperature[b] = temperatures[(b + position) % BATCH];
+            warm[b] = fmaxf(temperature[b], 0.3f);
+        }
         make_rules(&r, generated->weight.rows, hostile, &random);
         draws_same(device, &head, &how, samples, name);
-        outputs_same(device, &head, &how, samples, 1 + (int32_t)(position % 7), name);
+        gumbel_sampling all = how;
+        if (position % 4)
+            all.temperature = (gumbel_row_f32){warm, 1};
+        served += outputs_same(device, &head, &all, samples, 1 + (int32_t)(position % 7),
+                               capacities[position % 3], name);
     }
+    print_message("%s: all outputs of %d of %d calls by the screen\n", name, served, (int)calls);
+    assert_true(served * 12 >= (int)calls);
 }
 
 static int64_t calls_of(gumbel_device *device, int64_t calls)
@@ -308,6 +321,7 @@ static void outputs_of_survivors_read_few_rows(void **state)
                                .truncation = &truncation};
         outcome *drawn = outcome_make(BATCH, 1);
         outcome_widen(drawn, 5, GUMBEL_PROCESSED);
+        outcome_list_kept(drawn, 50);
         assert_int_equal(is_served_by("screen-survivors", *state, &head, &how, &drawn->output),
                          i < alone);
         cpu_kernels counting;
@@ -320,7 +334,7 @@ static void outputs_of_survivors_read_few_rows(void **state)
         print_message("rules %d: %.1f rows of weights a row\n", i, (double)counted.rows / BATCH);
         assert_true(i == alone || counted.rows < BATCH * head.weight.rows / 16);
         outcome_free(drawn);
-        outputs_same(*state, &head, &how, 1, 5, "rules of outputs");
+        outputs_same(*state, &head, &how, 1, 5, 50, "rules of outputs");
     }
     free(screen.data);
     free_generated_head(&generated);

@@ -75,7 +75,7 @@ class Cuda(Case):
 
     def test_requests_match_the_cpu(self):
         rest = ("generate", *MODEL, "--prompt", "In the beginning", "--max-tokens", 40,
-                "--samples", 10, "--seed", 8, "--ranks", "--kept", "--top-logprobs", 5)
+                "--samples", 10, "--seed", 8, "--ranks", "--kept-ids", 20, "--top-logprobs", 5)
         for request in (("--top-k", 20, "--top-p", 0.9, "--min-p", 0.02),
                         ("--repetition-penalty", 1.3, "--frequency-penalty", 0.4,
                          "--presence-penalty", 0.2),
@@ -87,8 +87,9 @@ class Cuda(Case):
                 for text, wanted in zip(ours, theirs, strict=True):
                     for key in ("ids", "ranks", "kept"):
                         self.assertEqual(text[key], wanted[key], key)
-                    self.assertEqual([top["ids"] for top in text["top"]],
-                                     [top["ids"] for top in wanted["top"]])
+                    for key in ("top", "kept_sets"):
+                        self.assertEqual([found and found["ids"] for found in text[key]],
+                                         [found and found["ids"] for found in wanted[key]], key)
 
     def test_stats(self):
         arguments = ("generate", *MODEL, "--prompt", "And", "--max-tokens", 9, "--stats",

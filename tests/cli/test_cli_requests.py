@@ -367,6 +367,43 @@ class GenerateRequest(Case):
                          "--raw-logprobs")
         self.assertEqual(raw[0]["top"][0], text["top"][0])
 
+    def check_sets(self, texts, places):
+        """Kept sets by the counts, and by the likeliest tokens; returns the number of sets."""
+        listed = 0
+        for text in texts:
+            for i, found in enumerate(text["kept_sets"]):
+                if text["kept"][i] > places:
+                    self.assertIsNone(found)
+                    continue
+                listed += 1
+                self.assertEqual(len(found["ids"]), text["kept"][i])
+                self.assertEqual(found["ids"], sorted(set(found["ids"])))
+                own = dict(zip(found["ids"], found["logprobs"], strict=True))
+                self.assertEqual(own[text["ids"][i]], text["logprobs"][i])
+                top = text["top"][i]
+                self.assertEqual(own, dict(list(zip(top["ids"], top["logprobs"]))[:len(own)]))
+        return listed
+
+    def test_kept_sets(self):
+        request = ("--temperature", 0.8, "--top-k", 30, "--ties", "exact", "--top-p", 0.9,
+                   "--top-logprobs", 30, "--max-tokens", 12, "--samples", 9, "--seed", 6)
+        whole = self.texts(*request, "--kept-ids", 30)
+        self.assertEqual(self.check_sets(whole, 30), 9 * 12)
+        for text in whole:
+            for found in text["kept_sets"]:
+                self.assertAlmostEqual(sum(map(math.exp, found["logprobs"])), 1, places=4)
+        few = self.check_sets(self.texts(*request, "--kept-ids", 3), 3)
+        self.assertTrue(0 < few < 9 * 12, few)
+        self.check_sets(self.texts(*request, "--kept-ids", 2**31 - 1, "--raw-logprobs"), 2**31)
+        draft = os.path.join(MODELS, "kjv-draft")
+        self.assertEqual(self.texts(*request, "--kept-ids", 30, "--draft", draft), whole)
+        alone = self.texts("--top-k", 1, "--max-tokens", 3, "--kept-ids", 1)[0]
+        self.assertEqual(alone["kept_sets"],
+                         [{"ids": [token], "logprobs": [0.0]} for token in alone["ids"]])
+        everything = self.texts("--max-tokens", 1, "--kept-ids", 10**6)[0]
+        self.assertEqual(everything["kept_sets"][0]["ids"], list(range(everything["kept"][0])))
+        self.assertEqual(self.texts("--max-tokens", 1, "--kept-ids", 1)[0]["kept_sets"], [None])
+
     def test_edits(self):
         forced = self.texts("--max-tokens", 3, "--logit-bias", "77=1e6")
         self.assertEqual(forced[0]["ids"], [77] * 3)
@@ -402,8 +439,11 @@ class GenerateRequest(Case):
             self.assertEqual(alone, many[j], j)
 
     def test_wrong_input(self):
-        for option in (("--top-logprobs", 3), ("--ranks",), ("--kept",), ("--raw-logprobs",)):
+        for option in (("--top-logprobs", 3), ("--ranks",), ("--kept",), ("--raw-logprobs",),
+                       ("--kept-ids", 4)):
             self.refuse("--json", *self.ARGUMENTS, *option)
+        for places in (0, -1, 2**31, "many"):
+            self.refuse("--kept-ids", *self.ARGUMENTS, "--json", "--kept-ids", places)
         self.refuse("--top-p", *self.ARGUMENTS, "--top-p", 0)
         self.refuse("--mask", *self.ARGUMENTS, "--mask", self.path("none.npy"))
         self.refuse("--prompt-tokens", *self.ARGUMENTS, "--prompt-tokens", "1")

@@ -16,6 +16,7 @@
 
 enum { K = 1, P = 2, MIN_P = 4, JOINT = 8, EXACT = 16, LAST = 32 };
 enum { NUCLEUS = 23 }; /* among the calls */
+#define KEPT_SETS (GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_KEPT_IDS)
 
 static const struct call {
     const char *what;
@@ -70,6 +71,12 @@ static const struct call {
      "program", "sampling.truncation.programs"},
     {"entropy, raw logits", 32, 0, GUMBEL_FEATURE_ENTROPY | GUMBEL_FEATURE_RAW, 0, 0, 1, 0, 0,
      "cluster", "alone"},
+    {"kept sets, k, head", 32, 4096, KEPT_SETS, K, 1, 1, 0, 0, "hopper bounded", "tensor two-pass"},
+    {"kept sets, p", 32, 0, KEPT_SETS, P, 1, 1, 0, 0, "cluster", "two-pass"},
+    {"kept sets, given", 32, 0, KEPT_SETS | GUMBEL_FEATURE_GIVEN, K, 1, 1, 0, 0, "cluster",
+     "alone"},
+    {"kept sets, program", 32, 0, KEPT_SETS | GUMBEL_FEATURE_PROGRAM, 0, 1, 1, 0, 0, "program",
+     "sampling.truncation.programs"},
     {"raw, k", 32, 0, GUMBEL_FEATURE_RAW, K, 0, 1, 0, 0, "cluster", "two-pass"},
     {"program, logits", 32, 0, GUMBEL_FEATURE_PROGRAM, 0, 0, 1, 0, 0, "program-pivots",
      "sampling.truncation.programs"},

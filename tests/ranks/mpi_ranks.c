@@ -45,6 +45,8 @@ static int compare_draws(gumbel_device *device, int rank, int ranks, int rounds)
         gumbel_error error = {"", ""};
         request_plan plan = request_plan_at_random(i * 11 + 2, i % 3 == 0);
         plan.vocab += 64 * ranks;
+        plan.kept_capacity = i % 2 ? 100 : 0;
+        plan.entropy = i % 3 == 1;
         request *req = request_make(&plan, device);
         shard_split split = split_vocabulary(plan.first_token, plan.vocab, ranks, i % 2, &random);
         shard_outcome expected = shards_outcome(req, i % 4 > 0);

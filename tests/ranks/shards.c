@@ -95,7 +95,9 @@ shard_outcome shards_outcome(const request *req, int wide)
     if (!wide)
         return generated;
     outcome_widen(generated.drawn, req->plan.num_top, req->plan.logprobs_of);
-    if (req->plan.entropy && req->plan.logprobs_of == GUMBEL_PROCESSED) /* others: not supported */
+    if (req->plan.kept_capacity > 0)
+        outcome_list_kept(generated.drawn, req->plan.kept_capacity);
+    if (req->plan.entropy)
         outcome_add_entropy(generated.drawn);
     if (req->plan.num_top > 0)
         out->top_logits = generated.top_logits =

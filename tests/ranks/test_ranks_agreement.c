@@ -115,6 +115,7 @@ static void requests_match_one_device(void **state)
     for (int i = 0; i < scale_count(240); i++) {
         request_plan plan = request_plan_at_random(i * 5 + 3, i % 3 == 0);
         plan.entropy = i % 4 == 1;
+        plan.kept_capacity = i % 3 == 1 ? 1 + (int32_t)random_below(&random, 200) : 0;
         request *req = request_make(&plan, on.all[0]);
         compare_draws(&on, req, 1 + (int32_t)random_below(&random, 8), i % 2, 1,
                       i % 4 == 0 ? 256 : 0, &random);
@@ -168,6 +169,8 @@ static void every_row_kind_order_and_tie(void **state)
                                      .vocab = 70 + kind * 97,
                                      .samples = 1 + (order + ties) % 2,
                                      .num_top = 7,
+                                     .kept_capacity = kind % 3 ? 300 : 1,
+                                     .entropy = 1,
                                      .order = (gumbel_order)order,
                                      .ties = (gumbel_ties)ties,
                                      .logprobs_of = (gumbel_distribution)(order % 2),

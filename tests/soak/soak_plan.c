@@ -320,9 +320,8 @@ void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, int clusters,
         plan_program_draw(plan, multiprocessors, random);
     else
         plan_any_call(plan, multiprocessors, random);
-    if (clusters)
-        choose_kept_lists(plan, random);
-    else
+    choose_kept_lists(plan, random);
+    if (!clusters)
         plan->req.programs = plan->req.single_rule = 0;
     plan->req.entropy = one_in(8, random);
     plan->rules = !plan->screened && one_in(plan->req.programs ? 2 : 10, random);

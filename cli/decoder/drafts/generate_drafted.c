@@ -21,6 +21,8 @@ typedef struct cycle {
     int32_t *row_tokens, *ranks, *kept;
     int32_t *top_ids;    /* [most, num_top] */
     float *top_logprobs; /* [most, num_top] */
+    int32_t *kept_ids;   /* [most, options->kept_ids] */
+    float *kept_logprobs;
 } cycle;
 
 /* A text being written. */
@@ -187,10 +189,13 @@ static int verify_drafts(text *t, cycle *c)
     gumbel_output rows = {.struct_size = sizeof rows,
                           .tokens = c->row_tokens,
                           .ranks = o->ranks ? c->ranks : NULL,
-                          .kept = o->kept ? c->kept : NULL,
+                          .kept = o->kept || o->kept_ids ? c->kept : NULL,
                           .top_ids = o->num_top ? c->top_ids : NULL,
                           .top_logprobs = o->num_top ? c->top_logprobs : NULL,
                           .num_top = o->num_top,
+                          .kept_capacity = o->kept_ids,
+                          .kept_ids = o->kept_ids ? c->kept_ids : NULL,
+                          .kept_logprobs = o->kept_ids ? c->kept_logprobs : NULL,
                           .logprobs_of = o->logprobs_of};
     gumbel_verified verified = {.struct_size = sizeof verified,
                                 .tokens = c->tokens,
@@ -232,15 +237,19 @@ static generate_next report_tokens(text *t, const cycle *c)
     const generate_options *o = t->options;
     for (int32_t i = 0; i < c->emitted; i++) {
         int32_t row = c->path[i];
+        const bool listed = o->kept_ids && c->kept[row] <= o->kept_ids;
+        const size_t places = (size_t)row * (size_t)o->kept_ids;
         generate_token token = {.sample = t->sample,
                                 .position = t->count,
                                 .id = c->tokens[i],
                                 .logprob = o->screen.data ? NAN : c->logprobs[i],
                                 .last = i + 1 == c->emitted && c->finished,
                                 .rank = o->ranks ? c->ranks[row] : 0,
-                                .kept = o->kept ? c->kept[row] : 0,
+                                .kept = o->kept || o->kept_ids ? c->kept[row] : 0,
                                 .top_ids = c->top_ids + row * o->num_top,
-                                .top_logprobs = c->top_logprobs + row * o->num_top};
+                                .top_logprobs = c->top_logprobs + row * o->num_top,
+                                .kept_ids = listed ? c->kept_ids + places : NULL,
+                                .kept_logprobs = listed ? c->kept_logprobs + places : NULL};
         t->tokens[t->count++] = token.id;
         t->drawn++;
         t->times->drawn++;
@@ -258,11 +267,11 @@ static generate_next report_tokens(text *t, const cycle *c)
 static int allocate_cycle(text *t)
 {
     cycle *c = &t->cycle;
-    size_t top = (size_t)t->options->num_top;
+    size_t top = (size_t)t->options->num_top, places = (size_t)t->options->kept_ids;
     int32_t **const arrays[] = {&c->drafted, &c->parents,    &c->siblings, &c->tokens,
                                 &c->path,    &c->row_tokens, &c->ranks,    &c->kept};
     const size_t count = sizeof arrays / sizeof *arrays, most = (size_t)t->most;
-    t->memory = calloc((count + 1 + 2 * top) * most, sizeof(int32_t));
+    t->memory = calloc((count + 1 + 2 * top + 2 * places) * most, sizeof(int32_t));
     if (!t->memory) {
         return decoder_fail(t->error, NULL, "drafts", "out of memory for %d nodes", t->most);
     }
@@ -272,6 +281,8 @@ static int allocate_cycle(text *t)
     c->logprobs = (float *)t->memory + count * most;
     c->top_ids = (int32_t *)t->memory + (count + 1) * most;
     c->top_logprobs = (float *)t->memory + (count + 1 + top) * most;
+    c->kept_ids = (int32_t *)t->memory + (count + 1 + 2 * top) * most;
+    c->kept_logprobs = (float *)t->memory + (count + 1 + 2 * top + places) * most;
     return 0;
 }
 

@@ -131,7 +131,7 @@ class Common(TypedDict, total=False):
     kept_ids     number of places for the ids of the tokens that truncation keeps in a row: return
                  `kept_ids`, `kept` and, with `logprobs`, `kept_logprobs`. A row that keeps more
                  tokens, as a greedy row does, is not listed; other rows fit if top_k is at most
-                 this number and ties="exact". On CUDA, capability 9.0. Default 0: off. Unstable.
+                 this number and ties="exact". Default 0: off. Unstable.
     num_best     number of best scores of the draw to return, 0 to 16, with num_samples 1: draws
                  without replacement. Default 0.
     entropy      True: return `entropy`, of the distribution that `logprobs` names; "processed" with

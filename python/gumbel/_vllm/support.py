@@ -64,14 +64,11 @@ def _are_masks_known() -> bool:
 
 
 @functools.cache
-def _draws_on(device: torch.device, kept_ids: int) -> bool:
-    """Whether the library draws on a device; a build without kernels does not on a GPU.
-
-    kept_ids     1: also whether it lists kept tokens there; 0: it need not.
-    """
+def _draws_on(device: torch.device) -> bool:
+    """Whether the library draws on a device; a build without kernels does not on a GPU."""
     try:
         inputs = torch.zeros(1, 8, device=device), torch.zeros(8, 8, device=device)
-        _sampling.sample(*inputs, seed=0, kept_ids=kept_ids)
+        _sampling.sample(*inputs, seed=0)
     except (RuntimeError, TypeError, ValueError) as error:
         logger.warning("gumbel: draws are vLLM's own, as the library cannot draw here: %s", error)
         return False
@@ -85,7 +82,7 @@ def is_served(owner: Any) -> bool:
         config = owner.vllm_config
         found = refusal(config) is None
         if found:
-            found = _draws_on(owner.device, int(returns_masks(config)))
+            found = _draws_on(owner.device)
             if config.parallel_config.tensor_parallel_size > 1:
                 from .groups import all_agree, can_draw_together  # vLLM has its ranks by now
 

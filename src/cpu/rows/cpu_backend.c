@@ -29,7 +29,7 @@ static const gumbel_rung screen_survivors_rung = {
     .name = "screen-survivors",
     .method = "bytes bound every logit, and all tokens that may survive are scored exactly",
     .supports = GUMBEL_FEATURE_TRANSFORMS | GUMBEL_FEATURE_RANKS | GUMBEL_FEATURE_KEPT |
-                GUMBEL_FEATURE_TOP | GUMBEL_CAPABILITY_MASS |
+                GUMBEL_FEATURE_KEPT_IDS | GUMBEL_FEATURE_TOP | GUMBEL_CAPABILITY_MASS |
                 (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
                 GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_NOISE |
                 GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS,

@@ -156,7 +156,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
                  .kernels = "screen_score.cu, screen_draw.cu, screen_rows.cu, "
                             "fused_fallback_sm90.cu, truncated_cluster.cu",
                  .supports = GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_PENALTIES | GUMBEL_FEATURE_RANKS |
-                             GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_TOP |
+                             GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_KEPT_IDS | GUMBEL_FEATURE_TOP |
                              (GUMBEL_CAPABILITIES_OF_TRUNCATION & ~GUMBEL_CAPABILITY_JOINT) |
                              GUMBEL_CAPABILITY_MASS | GUMBEL_CAPABILITY_NOISE |
                              GUMBEL_CAPABILITY_SAMPLES,
@@ -222,8 +222,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
 
 /* Capabilities of kernels that serve every call on rows without a program. */
 #define CAPABILITIES_OF_ROWS                                                                       \
-    (GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT - GUMBEL_FEATURE_PROGRAM -              \
-     GUMBEL_FEATURE_KEPT_IDS)
+    (GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT - GUMBEL_FEATURE_PROGRAM)
 
 static const char *draw_allowed_refuses(const cuda_device *cuda, const gumbel_problem *p,
                                         uint32_t offered)
@@ -441,7 +440,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
         .rung = {.name = "cluster",
                  .method = "one cluster a row, in the shared memory of its eight CTAs",
                  .kernels = "truncated_cluster.cu",
-                 .supports = CAPABILITIES_OF_ROWS | GUMBEL_FEATURE_KEPT_IDS},
+                 .supports = CAPABILITIES_OF_ROWS},
         .refuses = cluster_refuses,
         .run = cuda_run_cluster,
     },

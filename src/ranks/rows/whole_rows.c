@@ -3,7 +3,7 @@
  * Draws on CPUs by whole rows. Every rank writes its processed logits y, which its own masks,
  * histories and lists have edited. The ranks gather a slice of the batch at a time, and the rank's
  * device draws from it as from logits: by (2) of gumbel.h with y for l, to the bit. Unmodified
- * logits travel beside y if an output requires them, and are scored as given tokens are.
+ * logits travel beside y if an output requires them; their log-normaliser is that of given tokens.
  */
 #include "ranks/rows/whole_rows.h"
 
@@ -82,15 +82,16 @@ static gumbel_problem plan_draw(const ranks_whole_rows *c, row_run run, uint32_t
     return w;
 }
 
-/* The problem that scores `each` tokens a row by the unmodified logits. */
-static gumbel_problem plan_score(const ranks_whole_rows *c, row_run run, const int32_t *ids,
-                                 int32_t each)
+/* The problem whose log-normaliser and, with GUMBEL_FEATURE_ENTROPY in `outputs`, entropy are those
+ * of the unmodified logits. Its given tokens replace a draw. */
+static gumbel_problem plan_raw_outputs(const ranks_whole_rows *c, row_run run, uint32_t outputs)
 {
+    static const int32_t none = -1;
     const float *raw = c->whole ? c->whole + (c->slice + run.at) * c->vocab : NULL;
     gumbel_problem w = view_gathered(c, run, raw);
     w.first_row = 0;
-    w.features = GUMBEL_FEATURE_GIVEN | GUMBEL_FEATURE_RAW;
-    w.sampling = (gumbel_sampling){.num_samples = each, .given = {ids, each}};
+    w.features = GUMBEL_FEATURE_GIVEN | GUMBEL_FEATURE_RAW | outputs;
+    w.sampling = (gumbel_sampling){.num_samples = 1, .given = {&none, 0}};
     w.position_by_row = w.mask_by_row = 0;
     w.list_of_row = NULL;
     w.with_mass = 1;
@@ -116,10 +117,7 @@ gumbel_status ranks_count_whole_rows(const ranks_whole_rows *c, size_t *max_byte
     GUMBEL_FORWARD(ranks_count_call(group, &q, 0, max_bytes, error));
     if (!c->raw)
         return GUMBEL_OK;
-    static const int32_t none;
-    q = plan_score(c, all, &none, p->sampling.num_samples);
-    GUMBEL_FORWARD(ranks_count_call(group, &q, 0, max_bytes, error));
-    q = plan_score(c, all, &none, GUMBEL_TOP_MAX);
+    q = plan_raw_outputs(c, all, p->features & GUMBEL_FEATURE_ENTROPY);
     return ranks_count_call(group, &q, 0, max_bytes, error);
 }
 
@@ -130,19 +128,16 @@ static void carve_rows(ranks_whole_rows *c, gumbel_cursor *cursor)
     size_t batch = (size_t)p->batch, own = (size_t)ranks_own_shard(group)->rows,
            size = sizeof(float);
     size_t rows_max = (size_t)group->rows_max, ranks = (size_t)group->transport.ranks;
-    size_t samples = (size_t)p->sampling.num_samples, slice = (size_t)c->slice;
-    size_t moving = (size_t)c->kinds * slice,
-           wide = samples > GUMBEL_TOP_MAX ? samples : GUMBEL_TOP_MAX;
+    size_t slice = (size_t)c->slice;
+    size_t moving = (size_t)c->kinds * slice;
     c->y = gumbel_carve_array(cursor, batch, own, size);
     c->logits = gumbel_carve_array(cursor, c->raw ? batch : 0, own, size);
     c->sent = gumbel_carve_array(cursor, moving, rows_max, size);
     c->received = gumbel_carve_array(cursor, ranks * moving, rows_max, size);
     c->whole = gumbel_carve_array(cursor, moving, (size_t)c->vocab, size);
-    c->tokens = gumbel_carve_array(cursor, slice, samples, size);
+    c->tokens = gumbel_carve_array(cursor, slice, 1, size);
     c->top_ids = gumbel_carve_array(cursor, slice, GUMBEL_TOP_MAX, size);
     c->status = gumbel_carve_array(cursor, slice, 1, size);
-    c->scratch = gumbel_carve_array(cursor, slice, wide + 1, size);
-    c->scores = gumbel_carve_array(cursor, slice, wide, size);
     c->lse = gumbel_carve_array(cursor, slice, 1, size);
 }
 
@@ -217,53 +212,75 @@ static gumbel_status gather_rows(const ranks_whole_rows *c, const int64_t *which
     return GUMBEL_OK;
 }
 
-/* Writes log-probabilities of ids [count, each] by the unmodified logits to `into`, and the rows'
- * log-normalisers. */
-static gumbel_status score_ids(const ranks_whole_rows *c, row_run run, const int32_t *ids,
-                               int32_t each, float *into, gumbel_error *error)
+/* The unmodified logit of a token of row b of a run. */
+static float get_raw_logit(const ranks_whole_rows *c, row_run run, int64_t b, int32_t id)
 {
-    gumbel_device *device = c->draw->group->device;
-    gumbel_problem w = plan_score(c, run, ids, each);
-    const gumbel_output out = {.struct_size = sizeof out,
-                               .tokens = c->scratch,
-                               .logprobs = into,
-                               .lse = c->lse,
-                               .logprobs_of = GUMBEL_RAW};
-    return device->backend->sample(device, &w, NULL, &out, c->draw->local, error);
+    return c->whole[(c->slice + run.at + b) * c->vocab + (id - c->draw->group->first_token)];
 }
 
-/* Writes the outputs that unmodified logits determine, of a run that is drawn. */
+/* The raw log-probability of a token; -inf for padding. */
+static float compute_raw_logprob(const ranks_whole_rows *c, row_run run, int64_t b, int32_t id)
+{
+    if (id < c->draw->group->first_token || id >= c->draw->end_token)
+        return -INFINITY;
+    return gumbel_logprob(get_raw_logit(c, run, b, id), c->lse[b]);
+}
+
+/* Writes the outputs of the raw distribution that its log-normaliser determines, of row b of a run.
+ */
+static void write_raw_row(const ranks_whole_rows *c, row_run run, const gumbel_output *out,
+                          const gumbel_output *drawn, int64_t b)
+{
+    const int32_t samples = c->draw->p->sampling.num_samples, n = out->num_top;
+    const int ok = drawn->status[b] == GUMBEL_ROW_OK;
+    for (int64_t at = b * samples; at < (b + 1) * samples && out->logprobs; at++) {
+        const int32_t id = drawn->tokens[at];
+        out->logprobs[at] = ok && id >= 0 ? compute_raw_logprob(c, run, b, id) : NAN;
+    }
+    for (int64_t at = b * n; at < (b + 1) * n && out->top_logprobs; at++) {
+        const int32_t id = drawn->top_ids[at];
+        out->top_logprobs[at] = !ok ? NAN : id < 0 ? -INFINITY : compute_raw_logprob(c, run, b, id);
+    }
+    if (ok && out->kept_logprobs && out->kept[b] <= out->kept_capacity)
+        for (int32_t i = 0; i < out->kept[b]; i++) {
+            const int64_t at = b * out->kept_capacity + i;
+            out->kept_logprobs[at] = compute_raw_logprob(c, run, b, out->kept_ids[at]);
+        }
+    if (out->lse)
+        out->lse[b] = ok ? c->lse[b] : NAN;
+    if (out->entropy && !ok)
+        out->entropy[b] = NAN;
+}
+
+/* Writes the outputs of the raw distribution, of a run that is drawn. */
 static gumbel_status write_raw_outputs(const ranks_whole_rows *c, row_run run,
                                        const gumbel_output *out, const gumbel_output *drawn,
                                        gumbel_error *error)
 {
-    const int64_t count = run.count;
-    const gumbel_group *group = c->draw->group;
-    int32_t samples = c->draw->p->sampling.num_samples, n = out->num_top;
-    int raw = out->logprobs_of == GUMBEL_RAW;
-    if (raw && (out->logprobs || out->lse))
-        GUMBEL_FORWARD(score_ids(c, run, drawn->tokens, samples, c->scores, error));
-    for (int64_t b = 0; b < count; b++) {
-        int ok = drawn->status[b] == GUMBEL_ROW_OK;
-        for (int32_t s = 0; s < samples && raw && out->logprobs; s++)
-            out->logprobs[b * samples + s] = ok ? c->scores[b * samples + s] : NAN;
-        if (raw && out->lse)
-            out->lse[b] = ok ? c->lse[b] : NAN;
-    }
-    if (raw && out->top_logprobs && n > 0)
-        GUMBEL_FORWARD(score_ids(c, run, drawn->top_ids, n, c->scores, error));
-    for (int64_t at = 0; at < count * n; at++) {
-        int32_t id = drawn->top_ids[at];
-        float none = drawn->status[at / n] == GUMBEL_ROW_OK ? -INFINITY : NAN;
-        if (raw && out->top_logprobs)
-            out->top_logprobs[at] = id < 0 ? none : c->scores[at];
-        if (out->top_logits)
-            out->top_logits[at] =
-                id < 0
-                    ? none
-                    : c->whole[(c->slice + run.at + at / n) * c->vocab + (id - group->first_token)];
-    }
+    gumbel_device *device = c->draw->group->device;
+    const gumbel_output of_raw = {.struct_size = sizeof of_raw,
+                                  .tokens = c->tokens,
+                                  .lse = c->lse,
+                                  .entropy = out->entropy,
+                                  .logprobs_of = GUMBEL_RAW};
+    gumbel_problem w = plan_raw_outputs(c, run, out->entropy ? GUMBEL_FEATURE_ENTROPY : 0);
+    GUMBEL_FORWARD(device->backend->sample(device, &w, NULL, &of_raw, c->draw->local, error));
+    for (int64_t b = 0; b < run.count; b++)
+        write_raw_row(c, run, out, drawn, b);
     return GUMBEL_OK;
+}
+
+/* Writes the logits of the most likely tokens of a run that is drawn. */
+static void write_top_logits(const ranks_whole_rows *c, row_run run, const gumbel_output *out,
+                             const gumbel_output *drawn)
+{
+    const int32_t n = out->num_top;
+    for (int64_t at = 0; at < run.count * n; at++) {
+        const int32_t id = drawn->top_ids[at];
+        out->top_logits[at] = drawn->status[at / n] != GUMBEL_ROW_OK ? NAN
+                              : id < 0                               ? -INFINITY
+                                       : get_raw_logit(c, run, at / n, id);
+    }
 }
 
 static gumbel_status draw_run(const ranks_whole_rows *c, row_run run, gumbel_error *error)
@@ -278,19 +295,25 @@ static gumbel_status draw_run(const ranks_whole_rows *c, row_run run, gumbel_err
         drawn.status = out.status ? out.status : c->status;
     }
     if (out.logprobs_of == GUMBEL_RAW) {
-        drawn.logprobs = drawn.lse = drawn.top_logprobs = NULL;
+        drawn.logprobs = drawn.lse = drawn.top_logprobs = drawn.kept_logprobs = NULL;
+        drawn.entropy = NULL;
         drawn.logprobs_of = GUMBEL_PROCESSED;
     }
-    uint32_t outputs =
-        (out.ranks ? GUMBEL_FEATURE_RANKS : 0) | (out.kept ? GUMBEL_FEATURE_KEPT : 0) |
-        (out.kept_ids ? GUMBEL_FEATURE_KEPT_IDS : 0) | (out.entropy ? GUMBEL_FEATURE_ENTROPY : 0) |
-        (gumbel_output_has_best(&out) ? GUMBEL_FEATURE_BEST : 0);
+    uint32_t outputs = (out.ranks ? GUMBEL_FEATURE_RANKS : 0) |
+                       (out.kept ? GUMBEL_FEATURE_KEPT : 0) |
+                       (out.kept_ids ? GUMBEL_FEATURE_KEPT_IDS : 0) |
+                       (drawn.entropy ? GUMBEL_FEATURE_ENTROPY : 0) |
+                       (gumbel_output_has_best(&out) ? GUMBEL_FEATURE_BEST : 0);
     if (out.num_top > 0 && (drawn.top_ids || drawn.top_logprobs))
         outputs |= GUMBEL_FEATURE_TOP;
     gumbel_problem w = plan_draw(c, run, outputs);
     w.with_mass = gumbel_output_has_lse(&drawn);
     GUMBEL_FORWARD(device->backend->sample(device, &w, NULL, &drawn, c->draw->local, error));
-    return c->raw ? write_raw_outputs(c, run, &out, &drawn, error) : GUMBEL_OK;
+    if (out.top_logits)
+        write_top_logits(c, run, &out, &drawn);
+    return c->draw->p->features & GUMBEL_FEATURE_RAW
+               ? write_raw_outputs(c, run, &out, &drawn, error)
+               : GUMBEL_OK;
 }
 
 gumbel_problem ranks_shard_problem(const ranks_whole_rows *c, const float *values)

@@ -13,12 +13,12 @@ typedef struct ranks_whole_rows {
     int64_t kinds;  /* arrays exchanged for each row: 1 + raw + S noise */
     int64_t vocab;  /* size of the whole vocabulary */
     int64_t slice;  /* rows of the batch in one exchange */
-    float *y, *logits; /* [B, V] of the shard; `logits` if raw */
-    float *sent;       /* [kinds, slice, V'] */
-    float *received;   /* [R, kinds, slice, V'] */
-    float *whole;      /* [kinds, slice, V]: y, logits, noise */
-    int32_t *tokens, *top_ids, *status, *scratch;
-    float *scores, *lse;
+    float *y, *logits;                  /* [B, V] of the shard; `logits` if raw */
+    float *sent;                        /* [kinds, slice, V'] */
+    float *received;                    /* [R, kinds, slice, V'] */
+    float *whole;                       /* [kinds, slice, V]: y, logits, noise */
+    int32_t *top_ids, *status, *tokens; /* `tokens`: an output of the raw distribution, not read */
+    float *lse;                         /* [slice] of the raw distribution */
 } ranks_whole_rows;
 
 ranks_whole_rows ranks_carve_whole_rows(ranks_draw *draw, gumbel_cursor *cursor);

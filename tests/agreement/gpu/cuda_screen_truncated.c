@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 64, TOP = 5 };
+enum { ROWS = 64, TOP = 5, KEPT = 40 /* places of a row; some rows keep more */ };
 
 static gumbel_error error;
 
@@ -186,6 +186,8 @@ static output_pair make_output_pair(const gumbel_head *head, const row_rules *ru
     gumbel_head plain = *head;
     outcome_widen(generated.screened, TOP, GUMBEL_PROCESSED);
     outcome_widen(generated.without, TOP, GUMBEL_PROCESSED);
+    outcome_list_kept(generated.screened, KEPT);
+    outcome_list_kept(generated.without, KEPT);
     generated.out = gpu_output_make(generated.screened);
     plain.screen = (gumbel_screen){NULL, 0, 0};
     for (int edits = 0; edits < EDITS; edits++)
@@ -215,8 +217,9 @@ static gumbel_output select_outputs(const output_pair *pair, const truncated_cal
 {
     gumbel_output out = pair->out;
     if (!call->with_logprobs) {
-        out.lse = out.logprobs = out.top_logprobs = NULL;
-        out.kept = NULL;
+        out.lse = out.logprobs = out.top_logprobs = out.kept_logprobs = NULL;
+        out.kept = out.kept_ids = NULL;
+        out.kept_capacity = 0;
     }
     if (!call->with_top) {
         out.num_top = 0;
@@ -231,13 +234,14 @@ static void draw_call(const gumbel_head *head, const truncated_call *call, outpu
 {
     gumbel_output out = select_outputs(pair, call);
     void *const of_draws[] = {out.tokens, out.scores, out.ranks, out.logprobs},
-                *const of_rows[] = {out.status, out.lse, out.kept, out.top_ids, out.top_logprobs};
+                *const of_rows[] = {out.status,       out.lse,      out.kept,         out.top_ids,
+                                    out.top_logprobs, out.kept_ids, out.kept_logprobs};
     for (int i = 0; i < 4; i++)
         if (of_draws[i])
             gpu_poison(of_draws[i], (size_t)drawn->batch * (size_t)drawn->samples * 4);
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 7; i++)
         if (of_rows[i])
-            gpu_poison(of_rows[i], (size_t)drawn->batch * (i < 3 ? 1 : TOP) * 4);
+            gpu_poison(of_rows[i], (size_t)drawn->batch * (i < 3 ? 1 : i < 5 ? TOP : KEPT) * 4);
     if (gumbel_sample(gpu, NULL, head, &call->how, &out, pair->workspace, pair->bytes, &error))
         die("gumbel_sample: %s: %s", error.field, error.message);
     GPU(cuCtxSynchronize);

@@ -231,6 +231,9 @@ bool passes(int index, gumbel_device *cpu, counts *all)
     const int num_top = 1 + (int)random_below(&random, 5);
     outcome_widen(host, num_top, GUMBEL_PROCESSED);
     outcome_widen(ours, num_top, GUMBEL_PROCESSED);
+    const int32_t capacity = 1 + (int32_t)random_below(&random, one_in(&random, 2) ? 8 : 600);
+    outcome_list_kept(host, capacity);
+    outcome_list_kept(ours, capacity);
     emulated_launch own =
         emulated_launch_of(generated->head, sampling, false, 0, ctas, &random, what);
     void *screen =
@@ -249,7 +252,8 @@ bool passes(int index, gumbel_device *cpu, counts *all)
         output.top_ids = NULL;
         output.top_logprobs = NULL;
     }
-    const bool needs_mass = output.lse || output.logprobs || output.top_logprobs;
+    const bool needs_mass =
+        output.lse || output.logprobs || output.top_logprobs || output.kept_logprobs;
     own.params.problem.with_mass = needs_mass;
     uint64_t *floors = (uint64_t *)poisoned_workspace((size_t)(plan.batch * plan.samples) *
                                                       CUDA_THRESHOLD_WORDS * sizeof *floors);

@@ -44,6 +44,8 @@ void draw_requests(void)
         request_plan plan = request_plan_at_random((int)random_below(&random, 1000), i % 2);
         if (plan.vocab < 2 * RANKS_MAX)
             plan.vocab = 2 * RANKS_MAX;
+        plan.kept_capacity = i % 3 ? 0 : 1 + (int32_t)random_below(&random, 100);
+        plan.entropy = i % 4 == 1;
         supported += draw_request(&plan, i % 2, &random);
         print_progress("requests", i, count);
     }
@@ -61,6 +63,9 @@ void draw_common_requests(void)
                                    .vocab = 5000,
                                    .hidden_size = fused ? 16 : 0,
                                    .samples = 1,
+                                   .kept_capacity = i % 4 == 3 ? 60 : 0,
+                                   .entropy = i % 4 == 3,
+                                   .logprobs_of = i % 4 < 2 ? GUMBEL_RAW : GUMBEL_PROCESSED,
                                    .transforms = i / 2 % 2,
                                    .truncation = 1,
                                    .usual = 1,

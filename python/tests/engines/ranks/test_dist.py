@@ -101,19 +101,17 @@ def test_ranks_draw_the_tokens_of_one_process(arguments):
         assert traffic["calls"] == 2 and traffic["rows"] == 2 * B
 
 
-def test_ranks_list_the_kept_sets_of_one_process():
+@pytest.mark.parametrize("logprobs", ["processed", "raw"])
+def test_ranks_list_the_kept_sets_of_one_process(logprobs):
     hidden, weight = make_problem()
     rules = {"top_k": 20, "top_p": 0.9, "kept_ids": 20, "ties": "exact", "seed": 5}
+    rules |= {"logprobs": logprobs, "temperature": 0.7}
     tokens = np.array([[1, 2, 3, 4, 5]], np.int32)
 
     def body(rank, group):
         first, end = CUTS[rank]
         drawn = group.sample(hidden, weight[first:end], **rules)
         verified = group.verify(hidden, weight[first:end], tokens, **rules)
-        with pytest.raises(RuntimeError, match="kept_logprobs: a group lists processed"):
-            group.sample(hidden, weight[first:end], logprobs="raw", **rules)
-        with pytest.raises(RuntimeError, match="kept_logprobs: a group lists processed"):
-            group.verify(hidden, weight[first:end], tokens, logprobs="raw", **rules)
         return drawn.kept_sets(), verified.kept_sets()
 
     drawn = gumbel.sample(hidden, weight, **rules).kept_sets()

@@ -6,6 +6,7 @@
 #define GUMBEL_CUDA_ROW_DRAW_CUH
 
 #include "cuda/truncated/row/kept_set.cuh"
+#include "cuda/truncated/row/row_source.cuh"
 
 namespace
 {

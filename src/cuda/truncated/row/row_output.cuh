@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Outputs of a row: draws, ranks, the most likely tokens; and serve_row(), which runs all steps.
+ * Outputs of a row: draws, ranks, the most likely tokens, given tokens.
  */
 #ifndef GUMBEL_CUDA_ROW_OUTPUT_CUH
 #define GUMBEL_CUDA_ROW_OUTPUT_CUH
@@ -262,64 +262,6 @@ __device__ inline draw_winner score_given(const gumbel_problem &q, const Source 
             found = given_found(id, values.to_z(y), survivors.has_token(id, values.to_value(y)));
     });
     return given_winner(best_of_cta(found, x), id);
-}
-
-/* -------------------------------------------------------------------------------- the row ---- */
-
-/* Serves a row by all threads. `source` holds all tokens that matter; `flags` are those of the
- * other tokens. */
-template <class Source>
-__device__ __noinline__ void serve_row(const cuda_truncated_params &p, const Source &source,
-                                       truncated_shared &x, int64_t b, uint32_t flags = 0)
-{
-    const gumbel_problem &q = p.problem;
-    const gumbel_output &out = p.output;
-    const int samples = q.sampling.num_samples;
-    logit_values values = {x.row.draw.inverse_temperature, x.row.rules.before != 0};
-    source_facts facts = scan_source(source, values, x);
-    gumbel_summary seen;
-    gumbel_summary_empty(&seen);
-    seen.flags = flags | facts.flags | x.row.flags;
-    seen.best_id = facts.alive > 0 ? 0 : -1;
-    row_result r = {seen, NAN, 0, gumbel_summary_status(&seen)};
-    const bool ok = r.status == GUMBEL_ROW_OK;
-    kept_set survivors = {-FLT_MAX, INT32_MAX};
-    if (ok && gumbel_rules_truncate(&x.row.rules)) {
-        kept_set_finder<Source> finder = {
-            source, x.scratch, values, facts.largest, {x.thread_maxima}};
-        survivors = find_kept_set(finder, x.row.rules);
-    }
-    if constexpr (Source::is_row)
-        if (p.processed) {
-            write_processed(p, source, values, survivors, r.status, b);
-            return;
-        }
-    if (ok && out.kept)
-        r.kept = count_tokens(source, x.scratch, [&](int32_t id, float y) {
-            return survivors.has_token(id, values.to_value(y));
-        });
-    if (ok && (p.partials ? q.with_mass : out.lse || out.logprobs || out.top_logprobs)) {
-        r.mass = out.logprobs_of == GUMBEL_RAW && !p.partials
-                     ? sum_raw(q, b, x)
-                     : sum_kept(source, x, values, survivors);
-        r.lse = r.mass.flags ? NAN : gumbel_summary_lse(&r.mass);
-    }
-    for (int64_t at = b * samples; at < (b + 1) * samples; at++) {
-        draw_winner best = draw_winner_none();
-        int32_t rank = -1;
-        if (ok)
-            best = q.sampling.given.data ? score_given(q, source, x, values, survivors, b, at)
-                                         : draw_kept(q, source, x, values, survivors, at);
-        if (ok && out.ranks && best.z > -INFINITY)
-            rank = 1 + count_tokens(source, x.scratch,
-                                    [&](int32_t, float y) { return values.to_z(y) > best.z; });
-        if (threadIdx.x < 32)
-            write_draw(p, r, b, at, best, rank);
-    }
-    if (q.features & GUMBEL_FEATURE_TOP) {
-        int count = ok ? list_top(source, x, values, facts.largest, survivors, out.num_top) : 0;
-        write_top(p, x.top, r, b, count);
-    }
 }
 
 } // namespace

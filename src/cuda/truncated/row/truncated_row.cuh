@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parameters of a row, and y of its tokens, which a CTA recomputes from the logits when needed.
+ * The parameters of a row, and y of a token or of a staged tile, computed from the logits.
  *
  * Masks and histories are read per token. Lists are unsorted: a CTA whose row has lists stages a
  * tile of the vocabulary at a time, searches the lists for tokens of the tile, and keeps the edited
@@ -21,10 +21,6 @@ namespace
 
 constexpr int kThreads = CUDA_TRUNCATED_THREADS, kWarps = kThreads / 32;
 constexpr int kTruncatedTile = CUDA_TRUNCATED_TILE;
-/* Blocks of 64 tokens that a warp loads at once. */
-constexpr int kAhead = CUDA_TRUNCATED_AHEAD;
-static_assert(kTruncatedTile % (kWarps * kAhead * GUMBEL_BLOCK) == 0,
-              "a tile has work for every warp");
 
 /* The counter of ended CTAs of row b (cta_counter.cuh). */
 __device__ __forceinline__ unsigned long long *get_split_counter(const cuda_truncated_params &p,
@@ -291,71 +287,6 @@ __device__ __noinline__ void stage_tile(const cuda_truncated_params &p, const tr
     if (q.features & GUMBEL_FEATURE_LATE_BIAS)
         add_biases(q.transforms.late_bias, list, begin, to, stage, y);
 }
-
-/* ------------------------------------------------------------------------------- the row ---- */
-
-/* All valid tokens of a row, recomputed at each pass. */
-struct row_source {
-    static constexpr bool is_row = true;
-    const cuda_truncated_params &p;
-    const truncated_row &row;
-    staged_tile &staged;
-    int64_t b;
-
-    /* Calls f(block, low, high) for each block of 64 tokens, by a whole warp: y of tokens lane and
-     * lane + 32 of the block, -inf for invalid tokens. */
-    template <class F> __device__ __forceinline__ void each_block(F f) const
-    {
-        const gumbel_problem &q = p.problem;
-        int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-        int64_t begin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
-        for (int64_t tile = begin; tile < q.end_token; tile += kTruncatedTile) {
-            if (row.lists)
-                stage_tile(p, row, b, tile, tile + kTruncatedTile, staged.stage, staged.y, false);
-            int64_t end = min(tile + kTruncatedTile, q.end_token);
-            for (int64_t base = tile + warp * kAhead * GUMBEL_BLOCK; base < end;
-                 base += kWarps * kAhead * GUMBEL_BLOCK) {
-                float y[2 * kAhead];
-#pragma unroll
-                for (int i = 0; i < 2 * kAhead; i++) {
-                    int64_t token = base + 32 * i + lane;
-                    bool counts = token >= q.first_token && token < end;
-                    y[i] = !counts     ? -INFINITY
-                           : row.lists ? staged.y[token - tile]
-                                       : raw_logit(q, b, token);
-                }
-#pragma unroll
-                for (int i = 0; i < 2 * kAhead; i++) {
-                    int64_t token = base + 32 * i + lane;
-                    if (!row.lists && token >= q.first_token && token < end)
-                        y[i] = plain_y(p, row, token, y[i]);
-                }
-                for (int64_t block = base; block < min(base + kAhead * GUMBEL_BLOCK, end);
-                     block += GUMBEL_BLOCK) {
-                    f(block, y[0], y[1]);
-#pragma unroll
-                    for (int i = 2; i < 2 * kAhead; i++)
-                        y[i - 2] = y[i];
-                }
-            }
-        }
-    }
-
-    /* Calls f(token, y) for each valid token, by any lane. */
-    template <class F> __device__ __forceinline__ void each(F f) const
-    {
-        const gumbel_problem &q = p.problem;
-        int lane = threadIdx.x % 32;
-        each_block([&](int64_t block, float low, float high) {
-#pragma unroll 1
-            for (int half = 0; half < 2; half++) {
-                int64_t token = block + 32 * half + lane;
-                if (token >= q.first_token && token < q.end_token)
-                    f((int32_t)token, half ? high : low);
-            }
-        });
-    }
-};
 
 } // namespace
 

@@ -16,6 +16,7 @@
  */
 #include "cuda/common/cta_counter.cuh"
 #include "cuda/truncated/row/candidate_list.cuh"
+#include "cuda/truncated/row/serve_row.cuh"
 
 namespace
 {
@@ -129,8 +130,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, CUDA_TRUNCATED_CTAS)
     gumbel_truncated_two_pass(const __grid_constant__ cuda_truncated_params p)
 {
     __shared__ truncated_shared x;
-    extern __shared__ __align__(16) unsigned char memory[];
-    candidate_list &s = *(candidate_list *)memory;
+    candidate_list &s = *(candidate_list *)get_dynamic_memory();
     staged_tile &staged = *(staged_tile *)(&s + 1);
     const gumbel_problem &q = p.problem;
     const int64_t b = blockIdx.x / p.splits, split = blockIdx.x % p.splits;
