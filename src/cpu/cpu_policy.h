@@ -23,6 +23,11 @@
 /* Tokens of noise of one claim, a multiple of GUMBEL_BLOCK: about 20 us. */
 #define CPU_NOISE_TILE 16384
 
+/* Ids of a table whose noise is one claim, and the fewest of a block for which its noise is computed
+ * at once: a block takes as long as two or three single tokens. */
+#define CPU_TABLE_TILE 1024
+#define CPU_TABLE_RUN  4
+
 /* Blocks of a whole row that one claim draws: bits of a word. */
 #define CPU_DRAW_BLOCKS 64
 
