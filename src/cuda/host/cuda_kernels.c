@@ -93,7 +93,7 @@ static const single_kernel single_kernels[] = {
     {CUDA_MODULE_NAIVE, "gumbel_draw_naive", AT(naive), 0},
     {CUDA_MODULE_NOISE, "gumbel_make_noise", AT(noise), 0},
     {CUDA_MODULE_TOKEN_IDS, "gumbel_make_table_noise", AT(table_noise), 0},
-    {CUDA_MODULE_TOKEN_IDS, "gumbel_map_token_ids", AT(map_token_ids), 0},
+    {CUDA_MODULE_TOKEN_IDS, "gumbel_replace_rows_by_ids", AT(map_token_ids), 0},
     {CUDA_MODULE_TRUNCATED_TWO_PASS, "gumbel_truncated_two_pass", AT(truncated_two_pass),
      CUDA_TWO_PASS_BYTES},
     {CUDA_MODULE_EDIT_LOGITS, "gumbel_edit_logits", AT(edit_logits), 0},

@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(kTableThreads)
 }
 
 extern "C" __global__ void __launch_bounds__(kTableThreads)
-    gumbel_map_token_ids(const __grid_constant__ cuda_token_ids_params p)
+    gumbel_replace_rows_by_ids(const __grid_constant__ cuda_token_ids_params p)
 {
     const gumbel_output &out = p.output;
     const int64_t first = (int64_t)blockIdx.x * kTableThreads + threadIdx.x;
