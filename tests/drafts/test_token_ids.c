@@ -97,7 +97,7 @@ static void outputs_are_those_of_rows_with_the_noise_of_tokens(void **state)
         rows.sampling.noise = noise;
         rows.sampling.token_ids = NULL;
         assert_int_equal(draw_any(*state, &rows, expected), GUMBEL_OK);
-        table_map_outcome(ids, expected);
+        table_map_outcome(ids, req->plan.vocab, expected);
         assert_int_equal(draw_any(*state, req, found), GUMBEL_OK);
         assert_true(outcome_same(expected, 0, found, OUTCOME_ALL, request_describe(&req->plan)));
         rows.sampling.noise = NULL;

@@ -66,20 +66,20 @@ float *table_noise(const gumbel_sampling *s, int64_t batch, int64_t vocab)
     return noise;
 }
 
-static void map_rows(const int32_t *ids, int32_t *rows, int64_t count)
+static void map_rows(const int32_t *ids, int64_t vocab, int32_t *rows, int64_t count)
 {
     for (int64_t i = 0; i < count && rows; i++)
-        rows[i] = rows[i] >= 0 ? ids[rows[i]] : rows[i];
+        rows[i] = rows[i] >= 0 && rows[i] < vocab ? ids[rows[i]] : rows[i];
 }
 
-void table_map_outcome(const int32_t *ids, outcome *drawn)
+void table_map_outcome(const int32_t *ids, int64_t vocab, outcome *drawn)
 {
     const gumbel_output *out = &drawn->output;
-    map_rows(ids, drawn->tokens, drawn->batch * drawn->samples);
-    map_rows(ids, drawn->top_ids, out->top_ids ? drawn->batch * out->num_top : 0);
+    map_rows(ids, vocab, drawn->tokens, drawn->batch * drawn->samples);
+    map_rows(ids, vocab, drawn->top_ids, out->top_ids ? drawn->batch * out->num_top : 0);
     for (int64_t b = 0; b < drawn->batch && drawn->kept_ids; b++)
         if (drawn->kept[b] <= out->kept_capacity)
-            map_rows(ids, drawn->kept_ids + b * out->kept_capacity, drawn->kept[b]);
+            map_rows(ids, vocab, drawn->kept_ids + b * out->kept_capacity, drawn->kept[b]);
 }
 
 float *table_scatter(const gumbel_tensor *logits, const int32_t *ids, int64_t end, int64_t vocab)

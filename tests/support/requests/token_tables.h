@@ -25,8 +25,8 @@ void table_adapt_plan(request_plan *plan);
 /* The noise [B, S, V] of a table, each value by gumbel_noise() alone. The caller frees it. */
 float *table_noise(const gumbel_sampling *sampling, int64_t batch, int64_t vocab);
 
-/* Replaces rows by the ids of the table in all outputs that hold tokens. */
-void table_map_outcome(const int32_t *ids, outcome *drawn);
+/* Replaces rows by the ids of the table, of `vocab` rows, in all outputs that hold tokens. */
+void table_map_outcome(const int32_t *ids, int64_t vocab, outcome *drawn);
 
 /* Logits [B, vocab] of the whole vocabulary, float32: those of the table's rows before `end`, and
  * -inf. The caller frees them. */
