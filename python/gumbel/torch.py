@@ -223,7 +223,8 @@ def _run_score_logits(logits: Any, tokens: Any, **arguments: Any) -> list[torch.
     return _list_outputs(_sampling.score_logits(logits, tokens, **common))
 
 
-_SAMPLED = f"{_SCALED}, {_ROWS}, {_MORE_RULES}, SymInt num_samples=1, {_TABLE}, {_OUTPUTS}) -> Tensor[]"
+_SAMPLED = f"""{_SCALED}, {_ROWS}, {_MORE_RULES}, SymInt num_samples=1, {_TABLE},
+    {_OUTPUTS}) -> Tensor[]"""
 _SCORED = f"""{_SCALED}, {_ROWS}, {_MORE_RULES}, str? logprobs="processed", int top_logprobs=0,
     bool kept=False, bool entropy=False) -> Tensor[]"""
 

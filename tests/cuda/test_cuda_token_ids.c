@@ -31,7 +31,7 @@ static request *make_table_request(int index, int fused, int32_t **ids)
     return req;
 }
 
-/* --------------------------------------------------------------------------- the CPU's bits ---- */
+/* -------------------------------------------------------------------------- the CPU's bits ---- */
 
 static void compare_logits(int index)
 {
@@ -153,7 +153,7 @@ static void tables_in_graphs(void)
     }
 }
 
-/* ------------------------------------------------------------------------- ids out of range ---- */
+/* ------------------------------------------------------------------------ ids out of range ---- */
 
 /* Rows with invalid ids are drawn as if their logits were -inf, also if they are the largest. */
 static void ids_out_of_range(void)
@@ -195,7 +195,7 @@ static void ids_out_of_range(void)
     }
 }
 
-/* --------------------------------------------------------------------------- prepared noise ---- */
+/* -------------------------------------------------------------------------- prepared noise ---- */
 
 static void table_noise_ahead(void)
 {

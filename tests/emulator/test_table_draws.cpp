@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Draws from logits over a subset of the vocabulary, through the public call on a device whose
-// kernels are fibers: the noise and mask of a table, the draw, and the map from rows to ids, against
-// the CPU backend. Rows whose id is out of range are drawn as if their logits were -inf. The map of
-// outputs alone, on grids of any size, against plain loops.
+// kernels are fibers: the noise and mask of a table, the draw, and the map from rows to ids,
+// against the CPU backend. Rows whose id is out of range are drawn as if their logits were -inf.
+// The map of outputs alone, on grids of any size, against plain loops.
 #include "draft_device.h"
 
 extern "C" {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Backend functions that draw nothing (backend.h): noise, tables of token ids, positions, histories,
- * recent tokens.
+ * Backend functions that draw nothing (backend.h): noise, tables of token ids, positions,
+ * histories, recent tokens.
  */
 #ifndef GUMBEL_CPU_CALLS_H
 #define GUMBEL_CPU_CALLS_H
