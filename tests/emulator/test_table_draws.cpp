@@ -250,7 +250,7 @@ int main(int argc, char **argv)
     emulated_device device = make_device(&backend);
     char what[32];
     device.what = what;
-    const int failed = run_problems(argc, argv, 80, 4000, [&](int i) {
+    const int failed = run_problems(argc, argv, 50, 4000, [&](int i) {
         snprintf(what, sizeof what, "problem %d", i);
         device.random = (uint64_t)i;
         return draws_as_the_host(i, cpu, &device) && prepares_noise(i, cpu, &device) &&
