@@ -60,6 +60,17 @@ gumbel_status sample_soft_capped(gumbel_device *device, const gumbel_problem *pr
     return GUMBEL_OK;
 }
 
+/* Copies logits, which the tensor then points to. */
+std::vector<char> copy_values(gumbel_tensor *logits)
+{
+    const int64_t stride = logits->stride ? logits->stride : logits->cols;
+    const size_t bytes =
+        (size_t)((logits->rows - 1) * stride + logits->cols) * dtype_size(logits->dtype);
+    std::vector<char> values((const char *)logits->data, (const char *)logits->data + bytes);
+    logits->data = values.data();
+    return values;
+}
+
 /* Stores -inf in column i of all rows. */
 void store_infinities(const gumbel_tensor &logits, int64_t i)
 {
@@ -128,9 +139,10 @@ bool draws_as_the_host(int index, gumbel_device *cpu, emulated_device *device)
     int32_t *ids =
         table_make((table_kind)(index % TABLE_KINDS), plan.vocab, plan.vocab + 3000, &random);
     std::vector<int32_t> there(ids, ids + plan.vocab);
+    request ours = *req;
+    std::vector<char> values = copy_values(&ours.logits.logits);
     if (spoils)
         spoil_ids(req, there.data(), &random);
-    request ours = *req;
     outcome *expected = request_outcome(req), *found = request_outcome(req);
     int32_t live = (int32_t)random_below(&random, (uint32_t)plan.batch + 1);
     if (one_in(&random, 4))
