@@ -7,7 +7,8 @@
  *
  * GUMBEL_RULE_COUPLED, the default, is shared-noise acceptance: draft and target draw with the same
  * noise g(seed, position, sample, domain, token). The drafter is gumbel_sample() with the target's
- * seed, position, first_sample and domain, or any other source of tokens. Verification is one draw
+ * seed, position, first_sample and domain, or any other source of tokens; a draft model whose head
+ * has a subset of the vocabulary also needs gumbel_sampling's token_ids. Verification is one draw
  * of all rows and a comparison. The emitted tokens are always the target's own draws, so a text
  * depends only on the target and the seed, whatever was drafted. The rule requires no probabilities
  * of the draft, and forms no [n, V] array. For a draft that is not random, no exact rule accepts

@@ -486,7 +486,22 @@ typedef enum gumbel_domain {
  *             noise. With gumbel_prepare_noise() of the same parameters, every output has the bits
  *             of a call without `noise`. One exception: on CUDA a call from a head may store the
  *             product's logits and draw from these; log-normalisers may then be off by 2^-19 of
- *             max(1, |lse|). */
+ *             max(1, |lse|).
+ *  token_ids  The head of a draft model over a subset of the vocabulary: row i of the weights, or
+ *             column i of the logits, is token token_ids[i]. The noise of a row is that of its
+ *             token, so that the draws are coupled to those of a target over the whole vocabulary
+ *             (drafts.h). tokens, top_ids, best_ids and kept_ids hold ids of the table; kept_ids
+ *             are in the order of the rows. Of equal scores the lowest row wins, which in an
+ *             ascending table is the lowest id. An id may be in several rows. A head's bias,
+ *             vocab_size (the number of rows before the padding) and noise rows of
+ *             gumbel_prepare_noise() are indexed by row. first_token must be 0.
+ *             Parameters that name tokens are not supported with a table: `transforms`, `given`,
+ *             programs' xtc_keep. Neither are `noise`, screens, shards, summaries,
+ *             gumbel_process_logits(), gumbel_softmax(), verification and ranks.
+ *             On a CPU an id below 0, or above 2^31 - 2, is an error. On CUDA the host does not
+ *             read the table: a row with such an id is never drawn, as if a mask excluded it.
+ *             The call stores the noise, 4 B S V bytes of workspace. On CUDA it draws from stored
+ *             logits, as with `noise`. */
 typedef struct gumbel_sampling {
     size_t struct_size;
     gumbel_row_f32 temperature;  /* finite, >= 0; 0 is greedy; the default is 1 */
@@ -500,10 +515,13 @@ typedef struct gumbel_sampling {
     gumbel_slots slots;                  /* of_row NULL: no slots */
     const int32_t *live_rows;            /* [1], 0..B; NULL means B */
     gumbel_row_i32 given;                /* [B, S] tokens to score; data NULL: tokens are drawn */
-    const float *noise;   /* [B, S, V] noise computed ahead; NULL: computed by the call */
-    int64_t noise_stride; /* elements from one draw's noise to the next, >= V; 0 means V */
-    uint32_t domain;      /* a gumbel_domain, < 2^31 */
-    int32_t reserved2;    /* 0 */
+    const float *noise;       /* [B, S, V] noise computed ahead; NULL: computed by the call */
+    int64_t noise_stride;     /* elements from one draw's noise to the next, >= V; 0 means V */
+    uint32_t domain;          /* a gumbel_domain, < 2^31 */
+    int32_t reserved2;        /* 0 */
+    const int32_t *token_ids; /* [V] id of the token of each row of `weight`, or of each column of
+                               * the logits, in 0..2^31 - 2; NULL: row i is token first_token + i.
+                               * since 0.3; unstable until 1.0 */
 } gumbel_sampling;
 
 /* The distribution of the log-probabilities. */
@@ -578,6 +596,9 @@ typedef struct gumbel_limits {
     int32_t max_nodes;   /* largest number of nodes of a request whose drafts are verified with
                           * GUMBEL_RULE_COUPLED, 0..GUMBEL_NODES_MAX (drafts.h); B counts nodes.
                           * 0: no verifications */
+    int32_t token_ids;   /* 1: some calls have token_ids; requires `requests`. since 0.3; unstable
+                          * until 1.0 */
+    int32_t reserved;    /* 0 */
 } gumbel_limits;
 
 /* gumbel_workspace_most(): a workspace size, in bytes, sufficient for every call within the limits,
@@ -590,6 +611,7 @@ typedef struct gumbel_limits {
  *             4 * B * V for entropies of raw logits, mostly untouched pages.
  *  screens    10 * B * D more, and 3 KiB a draw and thread; with `requests` also 8.4 * B * V.
  *  max_nodes  4 * B * (10 + max_nodes) more.
+ *  token_ids  4 * B * S * V more.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                        since 0.2 */
 GUMBEL_CALL gumbel_workspace_most(const gumbel_device *device, const gumbel_limits *limits,
                                   size_t *bytes, gumbel_error *error);
@@ -805,8 +827,10 @@ GUMBEL_CALL gumbel_noise(uint64_t seed, uint64_t position, uint32_t sample, uint
 /* gumbel_prepare_noise(): compute the noise of a later step, off the critical path, for
  *                         gumbel_sampling's field `noise`.           [docs/maths.md, section 3]
  *  sampling     the sampling of the later step. The call uses seed, position, slots, num_samples,
- *               first_sample and domain; it ignores temperature, and `noise` must be NULL. NULL
- *               means the defaults.
+ *               first_sample, domain and token_ids; it ignores temperature, and `noise` must be
+ *               NULL. NULL means the defaults. With token_ids, [count] ids, element i of each draw
+ *               is the noise of token token_ids[i], and first_token must be 0; on CUDA -FLT_MAX
+ *               for an id out of range.
  *  batch, count B >= 0, and V >= 0 of the shard
  *  first_token  as in gumbel_head; first_token >= 0, first_token + count <= 2^31
  *  noise        [B, S, count] float32, 4 B S V bytes. Token first_token + i of draw j of row b goes

@@ -295,6 +295,33 @@ static void check_given_tokens_and_noise(const problem &of, gumbel::values::devi
     CHECK(block && (*block)[0] == 0x6627e8d5 && (*block)[3] == 0x9b00dbd8);
 }
 
+/* Rows with ids: the draws of rows with the noise that the table prepares, as ids. */
+static void check_table(const problem &of, gumbel::values::device &device)
+{
+    std::vector<std::int32_t> ids(V);
+    for (int i = 0; i < V; i++)
+        ids[i] = 7 * i + 3;
+    sampling table = how(), rows = how();
+    table.token_ids = ids;
+    std::vector<float> ahead(B * V), one(1);
+    CHECK(device.prepare_noise(table, B, 0, V, ahead));
+    CHECK(device.noise(gumbel::row_seed(42, 1), 7, 0, gumbel::target_domain, ids[2], one));
+    CHECK(std::memcmp(one.data(), &ahead[V + 2], sizeof(float)) == 0);
+    rows.noise = ahead;
+    auto expected = draw(device, of.head(), rows);
+    for (std::int32_t &token : expected.tokens)
+        token = ids[token];
+    CHECK(draw(device, of.head(), table) == expected);
+    gumbel::limits most;
+    most.batch = B;
+    most.vocab_size = V;
+    most.requests = true;
+    const auto plain = device.workspace_most(most);
+    most.token_ids = true;
+    const auto with = device.workspace_most(most);
+    CHECK(plain && with && *with >= *plain + sizeof(float) * B * V);
+}
+
 static void check_transforms(const problem &of, gumbel::values::device &device)
 {
     const std::vector<std::int64_t> offsets = {0, 1, 2, 3, 4};
@@ -386,6 +413,7 @@ int main()
     check_processed_logits(of, device);
     check_shards(of, device);
     check_given_tokens_and_noise(of, device);
+    check_table(of, device);
     check_transforms(of, device);
     check_views(of, device);
     check_devices(of, device);

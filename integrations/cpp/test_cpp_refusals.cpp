@@ -65,7 +65,7 @@ static void check_row_parameters()
     const std::vector<float> few(B - 1, 0.5f), wide(2 * B - 2, 0.5f);
     const std::vector<std::uint64_t> words(B - 1);
     const std::vector<std::uint32_t> counters(B - 1);
-    const std::vector<std::int32_t> tokens(B - 1), of_row = {0, 1, 2, 9};
+    const std::vector<std::int32_t> tokens(B - 1), of_row = {0, 1, 2, 9}, table(V - 1);
     const auto with = [](auto sampling::*member, const auto &value) {
         sampling how;
         how.*member = value;
@@ -83,6 +83,7 @@ static void check_row_parameters()
     CHECK(returns_error("sampling.first_sample", in, with(&sampling::first_sample, counters)));
     CHECK(returns_error("sampling.given", in, with(&sampling::given, tokens)));
     CHECK(returns_error("sampling.noise", in, with(&sampling::noise, wide)));
+    CHECK(returns_error("sampling.token_ids", in, with(&sampling::token_ids, table)));
     CHECK(returns_error("sampling.num_samples", in, with(&sampling::num_samples, -1)));
     CHECK(returns_error("sampling.slots", in, with(&sampling::slots, gumbel::slots{tokens, 9})));
     CHECK(returns_error("sampling.slots", in, with(&sampling::slots, gumbel::slots{of_row, 9})));

@@ -42,7 +42,10 @@ __all__ = ["AllGather", "Group"]
 # Over NCCL a draw with one of these parameters may require a host-assisted collective.
 _TRUNCATION = ("min_p", "top_k", "top_p", *PROGRAM_PARAMETERS)
 # Parameters of other calls that a group does not have, and the reasons.
-_EXCLUDED = dict.fromkeys(("isa", "threads"), "it is an argument of Group()")
+_EXCLUDED = {
+    **dict.fromkeys(("isa", "threads"), "it is an argument of Group()"),
+    "token_ids": "ranks hold shards of the vocabulary",
+}
 
 
 def _ignore_errors(size_function: Any) -> Any:

@@ -76,6 +76,7 @@ _ROWS = """Tensor? temperature=None, Tensor? top_k=None, Tensor? top_p=None, Ten
 _MORE_RULES = """Tensor? xtc_keep_offsets=None, Tensor? xtc_keep_ids=None,
     Tensor? smoothing_factor=None, Tensor? smoothing_curve=None, Tensor? temperature_range=None,
     Tensor? temperature_exponent=None, Tensor? adaptive_target=None"""
+_TABLE = "Tensor? token_ids=None"
 _OUTPUTS = """str? logprobs="processed", int top_logprobs=0, bool ranks=False, bool kept=False,
     int num_best=0, bool entropy=False"""
 _DRAFT = """Tensor tokens, *, Tensor? offsets=None, SymInt? max_nodes=None, Tensor? nodes=None,
@@ -222,7 +223,8 @@ def _run_score_logits(logits: Any, tokens: Any, **arguments: Any) -> list[torch.
     return _list_outputs(_sampling.score_logits(logits, tokens, **common))
 
 
-_SAMPLED = f"{_SCALED}, {_ROWS}, {_MORE_RULES}, SymInt num_samples=1, {_OUTPUTS}) -> Tensor[]"
+_SAMPLED = f"""{_SCALED}, {_ROWS}, {_MORE_RULES}, SymInt num_samples=1, {_TABLE},
+    {_OUTPUTS}) -> Tensor[]"""
 _SCORED = f"""{_SCALED}, {_ROWS}, {_MORE_RULES}, str? logprobs="processed", int top_logprobs=0,
     bool kept=False, bool entropy=False) -> Tensor[]"""
 

@@ -3,6 +3,7 @@
  * Steps that all calls begin with (validation, planning), workspace sizes, and explanations.
  */
 #include "api/call.h"
+#include "api/token_ids.h"
 
 #include "gumbel/drafts.h"
 
@@ -41,6 +42,7 @@ gumbel_status gumbel_settle_features(const gumbel_device *device, gumbel_problem
                                      gumbel_error *error)
 {
     gumbel_lower_program(problem);
+    gumbel_require_table(device, problem);
     uint32_t missing = problem->features & ~device->backend->supports;
     int best = (problem->features & GUMBEL_FEATURE_BEST) != 0;
     GUMBEL_REFUSE_IF(best && problem->sampling.num_samples != 1, error, "output.num_best",
@@ -75,6 +77,10 @@ static gumbel_status read_limits(gumbel_limits *into, const gumbel_limits *limit
                      "is %d; it must be 0 or 1", (int)into->requests);
     GUMBEL_REFUSE_IF(into->screens < 0 || into->screens > 1, error, "limits.screens",
                      "is %d; it must be 0 or 1", (int)into->screens);
+    GUMBEL_REFUSE_IF(into->token_ids < 0 || into->token_ids > into->requests, error,
+                     "limits.token_ids", "is %d; it must be 0 or 1, and 0 without requests",
+                     (int)into->token_ids);
+    GUMBEL_REFUSE_IF(into->reserved, error, "limits.reserved", "is not 0");
     GUMBEL_REFUSE_IF(into->max_nodes < 0 || into->max_nodes > GUMBEL_NODES_MAX, error,
                      "limits.max_nodes", "is %d; it must be in 0..%d", (int)into->max_nodes,
                      GUMBEL_NODES_MAX);
@@ -94,6 +100,8 @@ gumbel_status gumbel_workspace_most(const gumbel_device *device, const gumbel_li
     GUMBEL_FORWARD(read_limits(&full, limits, error));
     size_t size = full.batch == 0 ? 0 : device->backend->max_workspace_size(device, &full);
     size_t more = full.max_nodes ? gumbel_verification_size_max(full.batch, full.max_nodes) : 0;
+    if (full.token_ids && full.batch > 0)
+        gumbel_add_table_bytes_max(&full, &size);
     GUMBEL_REFUSE_IF(__builtin_add_overflow(size, more, &size) || size == SIZE_MAX, error,
                      "limits.batch", "a batch of %" PRId64 " is larger than any memory",
                      full.batch);
@@ -109,6 +117,7 @@ gumbel_status gumbel_plan_call(const gumbel_device *device, const gumbel_problem
         return GUMBEL_OK;
     gumbel_problem slice = gumbel_problem_slice(problem, 0, gumbel_slice_rows_max(problem));
     GUMBEL_FORWARD(device->backend->plan(device, &slice, purpose, plan, error));
+    gumbel_add_table_bytes(problem, &plan->workspace_bytes);
     GUMBEL_REFUSE_IF(plan->workspace_bytes == SIZE_MAX, error, "batch",
                      "a batch of %" PRId64 " is larger than any memory", problem->batch);
     return GUMBEL_OK;
@@ -119,6 +128,7 @@ gumbel_status gumbel_plan_call(const gumbel_device *device, const gumbel_problem
 static gumbel_status raise_to_calls(const gumbel_device *device, const gumbel_problem *problem,
                                     size_t *bytes, gumbel_error *error)
 {
+    const int has_table = problem->sampling.token_ids != NULL;
     const struct {
         uint64_t purpose;
         int with_mass, is_valid;
@@ -126,9 +136,9 @@ static gumbel_status raise_to_calls(const gumbel_device *device, const gumbel_pr
         {0, 0, 1},
         {0, 1, 1},
         {GUMBEL_CAPABILITY_SUMMARIES, 1,
-         !(problem->features &
-           (GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_PROGRAM | GUMBEL_FEATURE_GIVEN))},
-        {GUMBEL_CAPABILITY_ROWS, 0, problem->hidden_size == 0},
+         !has_table && !(problem->features & (GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_PROGRAM |
+                                              GUMBEL_FEATURE_GIVEN))},
+        {GUMBEL_CAPABILITY_ROWS, 0, !has_table && problem->hidden_size == 0},
     };
     gumbel_problem call = *problem;
     for (int i = 0; i < 4; i++)
@@ -147,13 +157,14 @@ static gumbel_status raise_to_calls(const gumbel_device *device, const gumbel_pr
 static gumbel_status find_max_workspace(const gumbel_device *device, const gumbel_problem *problem,
                                         size_t *bytes, gumbel_error *error)
 {
-    gumbel_problem lowered = *problem;
+    gumbel_problem call = *problem, lowered = *problem;
     *bytes = 0;
     GUMBEL_FORWARD(gumbel_settle_features(device, &lowered, error));
     GUMBEL_FORWARD(raise_to_calls(device, &lowered, bytes, error));
-    if (lowered.features == problem->features || problem->features & ~device->backend->supports)
+    gumbel_require_table(device, &call);
+    if (lowered.features == call.features || call.features & ~device->backend->supports)
         return GUMBEL_OK;
-    return raise_to_calls(device, problem, bytes, error);
+    return raise_to_calls(device, &call, bytes, error);
 }
 
 /* Validates a call of which only the workspace size or the explanation is requested. */
@@ -205,6 +216,11 @@ gumbel_status gumbel_explain(const gumbel_device *device, const gumbel_head *hea
     if (size > 0)
         text[0] = '\0';
     GUMBEL_FORWARD(device->backend->explain(device, &problem, &into, error));
+    if (problem.sampling.token_ids) {
+        size_t bytes = 0;
+        gumbel_add_table_bytes(&problem, &bytes);
+        gumbel_text_add(&into, "token_ids: %zu bytes more, for the noise of the table\n", bytes);
+    }
     if (problem.screen && !device->backend->screen_prepare)
         gumbel_text_add(&into, "screen: not used, as the device does not support screens\n");
     return GUMBEL_OK;

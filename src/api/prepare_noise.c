@@ -67,7 +67,9 @@ gumbel_status gumbel_prepare_noise(gumbel_device *device, void *stream,
     const int32_t *live_rows = problem.sampling.live_rows;
     if (device->backend->host_memory && live_rows)
         problem.batch = *live_rows;
-    return problem.batch == 0
-               ? GUMBEL_OK
+    if (problem.batch == 0)
+        return GUMBEL_OK;
+    return problem.sampling.token_ids
+               ? device->backend->store_table_noise(device, &problem, noise, stride, NULL, error)
                : device->backend->store_noise(device, &problem, noise, stride, error);
 }

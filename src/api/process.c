@@ -7,6 +7,7 @@
 #include "core/output.h"
 #include "maths/rounding.h"
 #include "validate/validate.h"
+#include "validate/validate_token_ids.h"
 
 #include <inttypes.h>
 
@@ -47,6 +48,8 @@ static gumbel_status run_row_call(gumbel_device *device, gumbel_problem *problem
 {
     gumbel_plan plan;
     problem->features &= ~(uint32_t)GUMBEL_FEATURE_GIVEN;
+    GUMBEL_FORWARD(gumbel_refuse_token_ids(&problem->sampling,
+                                           "the call has no output that holds ids", error));
     GUMBEL_FORWARD(gumbel_settle_features(device, problem, error));
     out.stride = out.stride ? out.stride : problem->vocab;
     GUMBEL_FORWARD(check_output_rows(problem, &out, name, error));

@@ -3,10 +3,12 @@
  * The entry points that draw, and those that merge summaries of parts of a vocabulary.
  */
 #include "api/call.h"
+#include "api/token_ids.h"
 #include "core/fail.h"
 #include "core/output.h"
 #include "maths/summary.h"
 #include "validate/validate.h"
+#include "validate/validate_token_ids.h"
 
 #include <inttypes.h>
 
@@ -34,7 +36,9 @@ static gumbel_status sample_problem(gumbel_device *device, gumbel_problem *probl
         gumbel_plan_in_workspace(device, problem, 0, workspace, workspace_bytes, &plan, error));
     int64_t rows = count_known_rows(device, problem);
     GUMBEL_ASSERT(rows >= 0 && rows <= problem->batch);
+    GUMBEL_FORWARD(gumbel_prepare_token_ids(device, problem, rows, &workspace, error));
     GUMBEL_FORWARD(gumbel_draw_rows(device, problem, &plan, rows, &out, workspace, error));
+    GUMBEL_FORWARD(gumbel_map_token_ids(device, problem, rows, &out, error));
     if (rows < problem->batch)
         gumbel_output_fill_unused(&out, rows, problem->batch, problem->sampling.num_samples);
     return GUMBEL_OK;
@@ -48,6 +52,8 @@ static gumbel_status draw_partial_problem(gumbel_device *device, gumbel_problem 
     gumbel_plan plan;
     GUMBEL_REFUSE_IF(!summaries && problem->batch > 0, error, "summaries", "is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(summaries, _Alignof(gumbel_summary), "summaries", error));
+    GUMBEL_FORWARD(gumbel_refuse_token_ids(
+        &problem->sampling, "summaries hold ids of one range of the vocabulary", error));
     const uint32_t truncates = GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_PROGRAM;
     GUMBEL_REFUSE_IF(problem->features & truncates, error, "sampling.truncation",
                      "is not supported: a shard does not determine the kept set");

@@ -10,6 +10,7 @@
 #include "core/output.h"
 #include "drafts/proposal.h"
 #include "validate/validate_draft.h"
+#include "validate/validate_token_ids.h"
 
 #include <inttypes.h>
 
@@ -124,6 +125,8 @@ static gumbel_status read_requests(gumbel_problem *p, const gumbel_device *devic
                      "given tokens are not supported in a verification");
     GUMBEL_REFUSE_IF(p->sampling.noise, error, "sampling.noise",
                      "given noise is not supported in a verification");
+    GUMBEL_FORWARD(gumbel_refuse_token_ids(
+        &p->sampling, "a verification draws from the target's whole vocabulary", error));
     GUMBEL_FORWARD(check_mask(p, rows, "sampling.transforms.mask", error));
     if (reads && device->backend->host_memory) {
         GUMBEL_FORWARD(gumbel_check_host_screen(p, device->backend->screen_layout, error));

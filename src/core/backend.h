@@ -217,6 +217,14 @@ typedef struct gumbel_backend {
     /* Fills noise [B, S, V]. The problem has a batch, a token range and sampling, no tensors. */
     gumbel_status (*store_noise)(gumbel_device *device, const gumbel_problem *problem, float *noise,
                                  int64_t noise_stride, gumbel_error *error);
+    /* Fills noise [B, S, V] of the tokens sampling.token_ids [V]; first_token is 0. `mask`, unless
+     * NULL, receives a bit for each id, set if it is a token's. batch > 0. */
+    gumbel_status (*store_table_noise)(gumbel_device *device, const gumbel_problem *problem,
+                                       float *noise, int64_t noise_stride, uint32_t *mask,
+                                       gumbel_error *error);
+    /* Replaces rows of the weights by their token_ids in outputs that hold tokens. batch > 0. */
+    gumbel_status (*map_token_ids)(gumbel_device *device, const gumbel_problem *problem,
+                                   const gumbel_output *output, gumbel_error *error);
     /* Ends a decode step: stores its tokens and increments positions. batch > 0. */
     gumbel_status (*advance)(gumbel_device *device, void *stream, const gumbel_step *step,
                              gumbel_error *error);

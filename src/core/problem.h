@@ -74,6 +74,9 @@ typedef struct gumbel_problem {
     int32_t num_top;              /* tokens of output.top_ids; 0 without GUMBEL_FEATURE_TOP */
 } gumbel_problem;
 
+/* Whether an id of sampling.token_ids is a token's. */
+GUMBEL_INLINE int gumbel_is_token_id(int32_t id) { return id >= 0 && id < INT32_MAX; }
+
 /* Rows [first, first + count) of a problem, as a call that draws the same tokens. Row parameters,
  * masks and histories keep their addresses: first_row indexes them. */
 gumbel_problem gumbel_problem_slice(const gumbel_problem *problem, int64_t first, int64_t count);

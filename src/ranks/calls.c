@@ -78,15 +78,20 @@ typedef struct adapted_call {
     const gumbel_sampling *with_sampling;
 } adapted_call;
 
-/* Drops the mask of a rank without rows: its shape is not that of the padding token. */
+/* Refuses a table of token ids, and drops the mask of a rank without rows: its shape is not that of
+ * the padding token. */
 static gumbel_status adapt_sampling(const gumbel_group *group, adapted_call *f,
                                     const gumbel_sampling *sampling, gumbel_error *error)
 {
     gumbel_sampling *s = &f->sampling;
     gumbel_transforms *t = &f->transforms;
-    if (ranks_own_shard(group)->rows > 0 || !sampling)
+    if (!sampling)
         return GUMBEL_OK;
     GUMBEL_FORWARD(gumbel_read_options(s, sizeof *s, sampling, "sampling", error));
+    GUMBEL_REFUSE_IF(s->token_ids, error, "sampling.token_ids",
+                     "must be NULL: ranks hold shards of the vocabulary");
+    if (ranks_own_shard(group)->rows > 0)
+        return GUMBEL_OK;
     s->struct_size = sizeof *s;
     f->with_sampling = s;
     if (!s->transforms)

@@ -27,6 +27,8 @@ static gumbel_status read_rows(gumbel_problem *p, const gumbel_device *gpu, void
                                gumbel_error *error)
 {
     GUMBEL_FORWARD(gumbel_read_noise(p, sampling, batch, 0, 0, error));
+    GUMBEL_REFUSE_IF(p->sampling.token_ids, error, "sampling.token_ids",
+                     "must be NULL: the call draws parts, not tokens");
     p->stream = stream;
     p->sampling.live_rows = NULL;
     p->sampling.domain = domain;

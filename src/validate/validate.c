@@ -3,6 +3,7 @@
 
 #include "core/fail.h"
 #include "core/row.h"
+#include "validate/validate_token_ids.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -100,7 +101,8 @@ gumbel_status gumbel_read_sampling(gumbel_problem *p, const gumbel_sampling *sam
                                     &s->first_sample.stride, "sampling.first_sample", error));
     GUMBEL_FORWARD(read_given_noise(p, error));
     GUMBEL_FORWARD(read_given_tokens(p, error));
-    return gumbel_read_features(p, error);
+    GUMBEL_FORWARD(gumbel_read_features(p, error));
+    return gumbel_read_token_ids(p, error);
 }
 
 gumbel_status gumbel_check_host_sampling(const gumbel_problem *p, gumbel_error *error)
@@ -123,6 +125,7 @@ gumbel_status gumbel_check_host_sampling(const gumbel_problem *p, gumbel_error *
                                gumbel_format_float(found).text);
         }
     GUMBEL_FORWARD(gumbel_check_host_features(p, error));
+    GUMBEL_FORWARD(gumbel_check_host_token_ids(p, error));
     return gumbel_check_host_stream(p->stream, error);
 }
 

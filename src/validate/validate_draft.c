@@ -155,6 +155,8 @@ static gumbel_status check_draft_sampling(const gumbel_sampling *s, const gumbel
         "slots and live_rows must be unset here: they are set in the target's sampling");
     GUMBEL_REFUSE_IF(s->given.data || s->noise, error, "draft.sampling.given",
                      "given and noise must be NULL for a draft");
+    GUMBEL_REFUSE_IF(s->token_ids, error, "draft.sampling.token_ids",
+                     "must be NULL: the rule compares probabilities of the target's vocabulary");
     GUMBEL_REFUSE_IF(s->num_samples > 1, error, "draft.sampling.num_samples",
                      "is %d; it must be 1 for a draft", (int)s->num_samples);
     GUMBEL_REFUSE_IF(s->domain == target->sampling.domain || is_rule_domain(s->domain), error,

@@ -72,6 +72,7 @@ static const pointer_field pointer_fields[] = {
     AT(sampling.slots.of_row, "sampling.slots", SAMPLED),
     AT(sampling.live_rows, "sampling.live_rows", SAMPLED),
     AT(sampling.noise, "sampling.noise", TRANSFORMED),
+    AT(sampling.token_ids, "sampling.token_ids", SAMPLED),
     AT(transforms.allowed.offsets, "sampling.transforms.allowed", TRANSFORMED),
     AT(transforms.allowed.ids, "sampling.transforms.allowed", TRANSFORMED),
     AT(transforms.mask.data, "sampling.transforms.mask", TRANSFORMED),

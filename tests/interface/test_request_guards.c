@@ -6,7 +6,7 @@
  */
 #include "guard_pages.h"
 #include "hostile.h"
-#include "requests.h"
+#include "token_tables.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -116,6 +116,8 @@ static void guard_request(guard_set *f, const request *whole, request *r)
     if (s->noise)
         s->noise = guard_copy(
             f, s->noise, (size_t)(batch * r->plan.samples * r->plan.vocab) * sizeof *s->noise, 0);
+    if (s->token_ids)
+        s->token_ids = guard_copy(f, s->token_ids, (size_t)r->plan.vocab * sizeof *s->token_ids, 0);
     if (s->transforms)
         guard_transforms(f, r);
     GUARD_ROWS(t->min_p);
@@ -286,6 +288,27 @@ static void programs_stay_within_buffers(void **state)
     }
 }
 
+static void tables_stay_within_buffers(void **state)
+{
+    uint64_t random = 5;
+    for (int i = 0; i < 80; i++) {
+        request_plan plan = request_plan_at_random(i, i % 3 == 0);
+        table_adapt_plan(&plan);
+        int32_t *ids = table_make((table_kind)(i % TABLE_KINDS), plan.vocab, 9000, &random);
+        request *req = request_make(&plan, *state);
+        req->sampling.token_ids = ids;
+        outcome *expected = request_outcome(req);
+        assert_int_equal(req->product ? request_draw_fused(*state, req, expected)
+                                      : request_draw(*state, req, expected),
+                         GUMBEL_OK);
+        for (int at_front = 0; at_front <= 1; at_front++)
+            check_draw(*state, req, expected, at_front);
+        outcome_free(expected);
+        request_free(req);
+        free(ids);
+    }
+}
+
 /* ------------------------------------------------------------------------- wrong sizes ---- */
 
 static void assert_refused(gumbel_device *device, const request *req, outcome *drawn,
@@ -407,6 +430,7 @@ int main(void)
         cmocka_unit_test(requests_from_logits_stay_within_buffers),
         cmocka_unit_test(requests_from_heads_stay_within_buffers),
         cmocka_unit_test(programs_stay_within_buffers),
+        cmocka_unit_test(tables_stay_within_buffers),
         cmocka_unit_test(wrong_workspaces_touch_no_output),
         cmocka_unit_test(workspace_sizes_meet_the_header_limit),
         cmocka_unit_test(older_structs_use_defaults),

@@ -216,12 +216,16 @@ static void invalid_arguments_return_an_error_by_name(void **state)
     gumbel_stream_draw stream;
     gumbel_error error;
     (void)state;
+    const gumbel_sampling table = {.struct_size = sizeof table, .token_ids = &token};
 #define REFUSED(call, name)                                                                        \
     assert_int_equal(call, GUMBEL_ERROR_ARGUMENT);                                                 \
     assert_string_equal(error.field, name)
     REFUSED(
         gumbel_draw_group(NULL, NULL, 0, 1, &mass, &token, NULL, &drawn, NULL, NULL, NULL, &error),
         "parts");
+    REFUSED(gumbel_draw_group(NULL, NULL, 1, 1, &mass, &token, &table, &drawn, NULL, NULL, NULL,
+                              &error),
+            "sampling.token_ids");
     REFUSED(
         gumbel_draw_group(NULL, NULL, 1, -1, &mass, &token, NULL, &drawn, NULL, NULL, NULL, &error),
         "batch");

@@ -155,6 +155,13 @@ static void set_negative_temperature(gumbel_logits *l, gumbel_sampling *s, gumbe
     s->temperature = (gumbel_row_f32){&cold, GUMBEL_SAME};
 }
 
+static void add_token_ids(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
+{
+    static const int32_t ids[1];
+    (void)l, (void)o;
+    s->token_ids = ids;
+}
+
 static void shift_first_token(gumbel_logits *l, gumbel_sampling *s, gumbel_output *o)
 {
     (void)s, (void)o;
@@ -186,6 +193,7 @@ static const fault faults[] = {
     {"output", add_raw_kept_logprobs},
     {"output", add_raw_entropy},
     {"sampling.temperature[0]", set_negative_temperature},
+    {"sampling.token_ids", add_token_ids},
     {"logits.first_token", shift_first_token},
     {"output.tokens", drop_tokens},
 };

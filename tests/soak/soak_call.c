@@ -2,6 +2,7 @@
 #include "soak_call.h"
 
 #include "soak_pool.h"
+#include "token_tables.h"
 
 #include <gumbel/screen.h>
 #include <stdlib.h>
@@ -337,6 +338,18 @@ static void thin_masks(request *req, uint64_t random)
             1 + random_below(&random, (uint32_t)(req->plan.vocab / 2 / req->plan.batch + 1));
 }
 
+/* Gives ids to the rows of a request, which owns the table. */
+static void add_table(request *req, uint64_t random)
+{
+    const int64_t vocab = req->plan.vocab;
+    const size_t bytes = (size_t)vocab * sizeof(int32_t);
+    int32_t *ids = table_make((table_kind)random_below(&random, TABLE_KINDS), vocab,
+                              vocab + random_below(&random, 200000), &random);
+    req->sampling.token_ids = memcpy(request_allocate(req, (size_t)vocab, sizeof *ids), ids, bytes);
+    req->programs.xtc_keep = (gumbel_token_lists){0};
+    free(ids);
+}
+
 soak_call *soak_call_make(const soak_plan *plan, uint64_t seed)
 {
     soak_call *call = make_zeroed(1, sizeof *call);
@@ -345,6 +358,8 @@ soak_call *soak_call_make(const soak_plan *plan, uint64_t seed)
     call->req = request_make_rules(&plan->req);
     if (plan->few_allowed)
         thin_masks(call->req, seed);
+    if (plan->has_table)
+        add_table(call->req, seed);
     uint64_t *position = (uint64_t *)call->req->sampling.position.data;
     for (int64_t b = 0; b < plan->req.batch; b++)
         position[b] &= INT32_MAX; /* the ring's entries are then used in order */

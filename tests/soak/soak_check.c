@@ -24,7 +24,7 @@ static int in_range(const soak_call *call, const uint32_t *words, size_t count, 
     for (size_t i = 0; i < count; i++) {
         int32_t token = (int32_t)words[i];
         int good = token == -1 || (token >= req->first_token && token < end) ||
-                   (is_ring && words[i] == POISON_WORD);
+                   (call->plan.has_table && token >= 0) || (is_ring && words[i] == POISON_WORD);
         if (!CHECK(good, "%s: token %zu of a step alone is %d", call->text, i, (int)token))
             return 0;
     }

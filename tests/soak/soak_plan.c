@@ -285,6 +285,14 @@ static void choose_drafts(soak_plan *plan, uint64_t *random)
     plan->trees = one_in(3, random);
 }
 
+/* Gives ids to the rows of plans that name no tokens. */
+static void choose_table(soak_plan *plan, uint64_t *random)
+{
+    const request_plan *req = &plan->req;
+    plan->has_table = !plan->screened && !plan->rules && !plan->nodes && !plan->prepare_noise &&
+                      !req->transforms && req->first_token == 0 && one_in(6, random);
+}
+
 /* Removes combinations that no call supports. */
 static void remove_unsupported(soak_plan *plan, uint64_t *random)
 {
@@ -302,6 +310,7 @@ static void remove_unsupported(soak_plan *plan, uint64_t *random)
     req->by_program = req->truncation && !req->programs && !req->num_top &&
                       !(plan->outputs & SOAK_RANKS) && one_in(4, random);
     choose_drafts(plan, random);
+    choose_table(plan, random);
 }
 
 void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, int clusters, uint64_t *random)
@@ -346,7 +355,7 @@ void soak_plan_describe(const soak_plan *plan, char *text, size_t bytes)
     const request_plan *req = &plan->req;
     snprintf(
         text, bytes,
-        "%s W %s h %s bias %s gaps %d %d outputs %#x cuts %d nodes %d%s%s%s%s%s%s%s%s%s%s%s%s%s, "
+        "%s W %s h %s bias %s gaps %d %d outputs %#x cuts %d nodes %d%s%s%s%s%s%s%s%s%s%s%s%s%s%s, "
         "%d %s: %s",
         req->hidden_size ? "fused" : "logits", dtype_name(plan->weight), dtype_name(plan->hidden),
         dtype_name(plan->bias), (int)plan->gap, (int)plan->hidden_gap, (unsigned)plan->outputs,
@@ -354,7 +363,8 @@ void soak_plan_describe(const soak_plan *plan, char *text, size_t bytes)
         req->usual ? " usual" : "", plan->exact ? " exact" : "", plan->ragged ? " ragged" : "",
         plan->faulty ? " faulty" : "", plan->screened ? " screened" : "",
         plan->nibbles ? " nibbles" : "", plan->few_allowed ? " few allowed" : "",
-        req->entropy ? " entropy" : "", plan->prepare_noise ? " prepared noise" : "",
-        plan->advances ? " advances" : "", plan->counts ? " counts" : "", plan->steps,
-        plan->in_graph ? "replays" : "calls", request_describe(req));
+        plan->has_table ? " table" : "", req->entropy ? " entropy" : "",
+        plan->prepare_noise ? " prepared noise" : "", plan->advances ? " advances" : "",
+        plan->counts ? " counts" : "", plan->steps, plan->in_graph ? "replays" : "calls",
+        request_describe(req));
 }

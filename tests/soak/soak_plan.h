@@ -29,6 +29,7 @@ typedef struct soak_plan {
     int nibbles;             /* the screen is one of nibbles */
     int outputs;             /* SOAK_SCORES, ... */
     int few_allowed;         /* masks, if there are any, allow few tokens, of a known number */
+    int has_table;           /* rows have ids of a larger vocabulary */
     int prepare_noise;       /* every step's noise is prepared before its draw */
     int advances;            /* positions advance after every step; tokens are written to a ring */
     int counts;              /* the history counts each step's tokens */

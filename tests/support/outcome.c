@@ -265,7 +265,7 @@ static int is_request(const gumbel_sampling *s, const gumbel_output *o)
 {
     return !o || o->ranks || o->kept || o->num_top > 0 || o->num_best > 0 || o->entropy ||
            o->logprobs_of == GUMBEL_RAW ||
-           (s && (s->transforms || s->truncation || s->noise || s->given.data));
+           (s && (s->transforms || s->truncation || s->noise || s->given.data || s->token_ids));
 }
 
 /* A call's size must not exceed gumbel_workspace_most() for the limits that the call satisfies. */
@@ -280,7 +280,8 @@ static void check_most(const gumbel_device *device, const gumbel_head *head,
                             .hidden_size = head ? head->hidden.cols : 0,
                             .num_samples = samples_of(sampling),
                             .requests = is_request(sampling, output),
-                            .screens = head && head->screen.data};
+                            .screens = head && head->screen.data,
+                            .token_ids = sampling && sampling->token_ids};
     size_t most = 0;
     if (gumbel_workspace_most(device, &limits, &most, &error) != GUMBEL_OK)
         die("gumbel_workspace_most: %s: %s", error.field, error.message);

@@ -99,9 +99,9 @@ template <class Policy> class basic_device : public step_calls<Policy, basic_dev
     {
         error failure;
         std::size_t bytes = 0;
-        const gumbel_limits to = {sizeof to,        most.batch,       most.vocab_size,
-                                  most.hidden_size, most.num_samples, most.requests,
-                                  most.screens,     most.max_nodes};
+        const gumbel_limits to = {
+            sizeof to,     most.batch,   most.vocab_size, most.hidden_size, most.num_samples,
+            most.requests, most.screens, most.max_nodes,  most.token_ids,   0};
         failure.set(gumbel_workspace_most(device_, &to, &bytes, failure.strings()));
         return Policy::template give<std::size_t>(failure, std::move(bytes));
     }

@@ -277,6 +277,7 @@ class lowered_sampling
                     extent(times(sizes.batch, sizes.samples), sizes.vocab, s.noise_stride));
         into_.noise_stride = s.noise_stride;
         into_.domain = s.domain;
+        into_.token_ids = to.data("sampling.token_ids", s.token_ids, sizes.vocab);
     }
     lowered_sampling(const lowered_sampling &) = delete;
     lowered_sampling &operator=(const lowered_sampling &) = delete;

@@ -200,6 +200,8 @@ struct sampling {
     span<const float> noise; /* [B, S, V], at noise_stride elements a draw */
     std::int64_t noise_stride = 0;
     std::uint32_t domain = target_domain;
+    span<const std::int32_t> token_ids; /* [V] ids of the rows of a head over a subset of the
+                                         * vocabulary. Unstable */
 };
 
 /* Limits of the calls that share one workspace. */
@@ -211,6 +213,7 @@ struct limits {
     bool requests = false;
     bool screens = false;
     std::int32_t max_nodes = 0;
+    bool token_ids = false; /* some calls have token_ids. Unstable */
 };
 
 /* ------------------------------------------------------------------------------ results ---- */

@@ -207,6 +207,8 @@ impl Device {
             requests: limits.requests as i32,
             screens: 0,
             max_nodes: to_i32("limits.max_nodes", limits.max_nodes)?,
+            token_ids: limits.token_ids as i32,
+            reserved: 0,
         };
         let mut bytes = 0;
         // SAFETY: the struct is whole.

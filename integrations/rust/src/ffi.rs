@@ -210,7 +210,7 @@ c_structs! {
         ties: i32,
         programs: *const gumbel_programs,
     }
-    gumbel_sampling, 160 {
+    gumbel_sampling, 168 {
         struct_size: usize,
         temperature: gumbel_row_f32,
         seed: gumbel_row_u64,
@@ -227,6 +227,7 @@ c_structs! {
         noise_stride: i64,
         domain: u32,
         reserved2: i32,
+        token_ids: *const i32,
     }
     gumbel_output, 144 {
         struct_size: usize,
@@ -353,7 +354,7 @@ c_structs! {
         p_value: f64,
         log10_p: f64,
     }
-    gumbel_limits, 48 {
+    gumbel_limits, 56 {
         struct_size: usize,
         batch: i64,
         vocab_size: i64,
@@ -362,6 +363,8 @@ c_structs! {
         requests: i32,
         screens: i32,
         max_nodes: i32,
+        token_ids: i32,
+        reserved: i32,
     }
     gumbel_step, 88 {
         struct_size: usize,

@@ -72,6 +72,7 @@ impl SamplingC {
             noise_stride: to_i64("sampling.noise_stride", sampling.noise_stride)?,
             domain: sampling.domain,
             reserved2: 0,
+            token_ids: check.view("sampling.token_ids", &sampling.token_ids, sizes.vocab)?,
         };
         if let Some(transforms) = &sampling.transforms {
             let mask_rows = counts.mask_rows.unwrap_or(row_entries);

@@ -325,6 +325,9 @@ pub struct Sampling<'a> {
     pub noise_stride: usize,
     /// The random stream, a value of [`domain`](crate::domain). Default 0.
     pub domain: u32,
+    /// `[V]`, optional: the id of the token of each row of a head over a subset of the vocabulary,
+    /// or of each column of its logits. Unstable until 1.0.
+    pub token_ids: View<'a, i32>,
 }
 
 impl Default for Sampling<'_> {
@@ -344,6 +347,7 @@ impl Default for Sampling<'_> {
             noise: View::default(),
             noise_stride: 0,
             domain: domain::TARGET,
+            token_ids: View::default(),
         }
     }
 }
@@ -366,6 +370,8 @@ pub struct Limits {
     ///
     /// [`Rule::Coupled`]: crate::Rule::Coupled
     pub max_nodes: usize,
+    /// Whether calls have `token_ids`; requires `requests`. Unstable until 1.0.
+    pub token_ids: bool,
 }
 
 /// Results of a draw. `tokens` is required; outputs whose view is empty are not computed.

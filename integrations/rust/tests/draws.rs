@@ -4,8 +4,8 @@ mod problem;
 
 use gumbel::{
     clear, ffi, merge, noise, philox4x32, row_seed, Device, DeviceOptions, Distribution, Isa,
-    Logits, LogitsMut, MatrixMut, Output, ParallelFor, Program, ProgramRule, Programs, RowStatus,
-    Rows, Sampling, Stream, Summary, Tensor, TokenLists, Transforms, Truncation,
+    Limits, Logits, LogitsMut, MatrixMut, Output, ParallelFor, Program, ProgramRule, Programs,
+    RowStatus, Rows, Sampling, Stream, Summary, Tensor, TokenLists, Transforms, Truncation,
 };
 use problem::{bits, draw, open, space, Problem, B, D, V};
 use std::mem::size_of;
@@ -313,6 +313,26 @@ fn precomputed_noise_is_the_draws() {
     assert_eq!(row_seed(42, 0), 42);
     let zero = philox4x32([0; 4], [0; 2], 10).unwrap(); // the published answer
     assert_eq!(zero, [0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8]);
+}
+
+#[test]
+fn tables_draw_with_the_noise_of_their_tokens() {
+    let (problem, device) = (Problem::new(), open());
+    let ids: Vec<i32> = (0..V as i32).map(|i| 7 * i + 3).collect();
+    let table = Sampling { token_ids: (&ids).into(), ..how() };
+    let mut ahead = vec![0.0; B * V];
+    device.prepare_noise(&table, B, 0, V, &mut ahead, 0, Stream::NONE).unwrap();
+    let mut one = [0.0];
+    noise(row_seed(42, 1), 7, 0, gumbel::domain::TARGET, ids[2] as usize, &mut one).unwrap();
+    assert_eq!(bits(&one), bits(&ahead[V + 2..][..1]));
+    let rows = Sampling { noise: (&ahead).into(), ..how() };
+    let (tokens, logprobs, scores) = draw(&device, &problem.head(), &rows);
+    let tokens: Vec<i32> = tokens.iter().map(|&row| ids[row as usize]).collect();
+    assert_eq!(draw(&device, &problem.head(), &table), (tokens, logprobs, scores));
+    let limits = Limits { batch: B, vocab_size: V, requests: true, ..Limits::default() };
+    let plain = device.workspace_most(&limits).unwrap();
+    let most = device.workspace_most(&Limits { token_ids: true, ..limits }).unwrap();
+    assert!(most >= plain + 4 * B * V);
 }
 
 #[test]

@@ -71,6 +71,8 @@ fn parameters_of_too_few_rows() {
     assert_eq!(field(&Sampling { first_sample, ..how }), "sampling.first_sample");
     assert_eq!(field(&Sampling { given: (&tokens).into(), ..how }), "sampling.given");
     assert_eq!(field(&Sampling { noise: (&wide).into(), ..how }), "sampling.noise");
+    let table = [3i32; V - 1];
+    assert_eq!(field(&Sampling { token_ids: (&table).into(), ..how }), "sampling.token_ids");
     let slots = Slots { of_row: (&tokens).into(), count: 9 };
     assert_eq!(field(&Sampling { slots, ..how }), "sampling.slots");
     let of_row = [0, 1, 2, 9];

@@ -121,6 +121,8 @@ class Limits(Sized):
         ("requests", c_int32),
         ("screens", c_int32),
         ("max_nodes", c_int32),
+        ("token_ids", c_int32),
+        ("reserved", c_int32),
     ]
 
 
@@ -295,6 +297,7 @@ class Sampling(Sized):
         ("noise_stride", c_int64),
         ("domain", c_uint32),
         ("reserved2", c_int32),
+        ("token_ids", c_void_p),
     ]
 
 

@@ -48,7 +48,7 @@ class Draft:
     held: list[Any]
 
 
-@takes_common("num_samples", "given", "top_logprobs", "ranks", "kept", "num_best")
+@takes_common("num_samples", "given", "token_ids", "top_logprobs", "ranks", "kept", "num_best")
 def verify(
     hidden: Array,
     weight: Weights,
@@ -123,7 +123,7 @@ def verify(
     return verify_draft(_abi.lib.gumbel_verify, source, request, draft)
 
 
-@takes_common("num_samples", "given", "top_logprobs", "ranks", "kept", "num_best")
+@takes_common("num_samples", "given", "token_ids", "top_logprobs", "ranks", "kept", "num_best")
 def verify_logits(
     logits: Array,
     tokens: Array,

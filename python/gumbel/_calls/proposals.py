@@ -26,6 +26,7 @@ TARGET_PARAMETERS = (
     "first_sample",
     "num_samples",
     "given",
+    "token_ids",
     "slots",
     "num_slots",
     "live_rows",

@@ -89,7 +89,7 @@ def sample_logits(
     return draw_request(_abi.lib.gumbel_sample_logits, *read_logits(logits, shared, common))
 
 
-@takes_common("given", "num_samples", "ranks", "num_best")
+@takes_common("given", "token_ids", "num_samples", "ranks", "num_best")
 def score(
     hidden: Array,
     weight: Weights,
@@ -115,7 +115,7 @@ def score(
     return score_tokens(_abi.lib.gumbel_sample, source, request, tokens)
 
 
-@takes_common("given", "num_samples", "ranks", "num_best")
+@takes_common("given", "token_ids", "num_samples", "ranks", "num_best")
 def score_logits(
     logits: Array,
     tokens: Array,
@@ -142,7 +142,7 @@ def score_tokens(
     return draw_request(call, source, request, callee)
 
 
-@takes_common()
+@takes_common("token_ids")
 def process_logits(
     logits: Array,
     *,
@@ -168,7 +168,7 @@ def process_logits(
     return _process_into(out, logits, shared, common)
 
 
-@takes_common()
+@takes_common("token_ids")
 def softmax(
     logits: Array,
     *,

@@ -27,7 +27,7 @@ SUMMARY: np.dtype[Any] = np.dtype(_abi.Summary)
 
 # Parameters that need the whole vocabulary, and outputs that finish() always returns.
 _WHOLE_VOCABULARY = (
-    *("top_k", "top_p", "min_p", "order", "ties", "given", *PROGRAM_PARAMETERS),
+    *("top_k", "top_p", "min_p", "order", "ties", "given", "token_ids", *PROGRAM_PARAMETERS),
     *("logprobs", "top_logprobs", "ranks", "kept", "kept_ids", "num_best", "entropy"),
 )
 

@@ -29,8 +29,8 @@ EXAMPLES = 3  # removed tokens to name for each rule
 RANKED = 48  # likeliest tokens before the rules
 PROCESSING = "logits processing"
 _EXCLUDED = (
-    *("given", "num_samples", "slots", "num_slots", "live_rows", "logprobs", "top_logprobs"),
-    *("ranks", "kept", "kept_ids", "num_best", "entropy", "lists", "list_status"),
+    *("given", "token_ids", "num_samples", "slots", "num_slots", "live_rows", "logprobs"),
+    *("top_logprobs", "ranks", "kept", "kept_ids", "num_best", "entropy", "lists", "list_status"),
 )
 
 

@@ -238,6 +238,19 @@ def read_row_tokens(name: str, value: Any, shapes: Sequence[Shape], arrays: Nump
     return there
 
 
+def read_token_table(name: str, value: Any, vocab: int, arrays: NumpyArrays) -> Any:
+    """The id of the token of each of `vocab` rows of a head: int32 [vocab], on the call's device.
+
+    Ids of a CUDA tensor are not checked.
+    """
+    if arrays.adopt_tensor(name, value, np.int32) is None:
+        ids = read_ids(name, value)
+        if ids.size and ids.max() == INT32_MAX:
+            raise ValueError(f"{name}: {INT32_MAX} is not a token id in [0, {INT32_MAX - 1}]")
+        value = to_numpy(name, value) if hasattr(value, "ndim") else ids
+    return read_row_tokens(name, value, ((vocab,),), arrays)
+
+
 def read_row_float32(name: str, value: Any, shapes: Sequence[Shape], arrays: NumpyArrays) -> Any:
     """float32 results of another call, in one of these shapes, on the call's device."""
     value = import_array(name, value)

@@ -10,7 +10,13 @@ from typing import Any, Callable, Optional
 import numpy as np
 
 from .. import _abi
-from .arguments import INT32_MAX, read_bitmask, read_row_integers, read_row_tokens
+from .arguments import (
+    INT32_MAX,
+    read_bitmask,
+    read_row_integers,
+    read_row_tokens,
+    read_token_table,
+)
 from .arrays import NumpyArrays, address_of
 from .history import History
 from .keywords import Function, take_keywords
@@ -58,6 +64,7 @@ def read_common(
     domain: int = 0,
     num_samples: int = 1,
     given: Optional[Any] = None,
+    token_ids: Optional[Any] = None,
     slots: Optional[Any] = None,
     num_slots: Optional[int] = None,
     live_rows: Optional[Any] = None,
@@ -86,6 +93,8 @@ def read_common(
         shape = (batch, sampling.num_samples)
         tokens = read_row_tokens("given", given, (shape, shape[1:]), arrays)
         request.set_given(tokens, 0 if len(tokens.shape) == 2 else _abi.SAME)
+    if token_ids is not None:
+        request.set_token_ids(read_token_table("token_ids", token_ids, vocab, arrays))
     request.set_row_parameter(sampling, "temperature", "temperature", temperature, 1.0, np.float32)
     if seed is not None:
         request.set_row_parameter(sampling, "seed", "seed", seed, 0, np.uint64)

@@ -116,6 +116,13 @@ class Common(TypedDict, total=False):
     given        int32 [B, num_samples], or [num_samples] for all rows: tokens to score instead of
                  drawing. Outputs are those of a draw of these tokens, such as log-probabilities and
                  ranks of a prompt, without a [B, V] array; -1 is no token.
+    token_ids    int32 [V]: the head of a draft model over a subset of the vocabulary, such as
+                 EAGLE-3's: row i of `weight`, or column i of the logits, is token token_ids[i].
+                 Noise is that of the tokens, so that a target over the whole vocabulary with equal
+                 seed and position accepts the draws (gumbel.verify); outputs hold ids of the table.
+                 Parameters that name tokens (mask, allowed, banned, logit_bias, penalties, given,
+                 ...) and screens are not supported with it. A CUDA tensor is not checked: a row
+                 with an id out of range is never drawn. Unstable.
     slots        int32 [B]: row parameters, mask and history have an entry for each slot, and row b
                  uses entry slots[b]. "[B]" above then means [num_slots], except for lists of
                  tokens.
@@ -183,6 +190,7 @@ class Common(TypedDict, total=False):
     domain: int
     num_samples: int
     given: Optional[Any]
+    token_ids: Optional[Any]
     slots: Optional[Any]
     num_slots: Optional[int]
     live_rows: Optional[Any]

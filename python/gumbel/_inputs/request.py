@@ -78,6 +78,11 @@ class Request:
         self.held += held
         return True
 
+    def set_token_ids(self, table: Any) -> None:
+        """Draw from a head whose rows are the tokens of `table`, int32 [V]."""
+        self.sampling.token_ids = address_of(table)
+        self.held.append(table)
+
     def set_given(self, tokens: Any, stride: int) -> None:
         """Score these tokens instead of drawing."""
         self.sampling.given = _abi.Rows(address_of(tokens), stride)

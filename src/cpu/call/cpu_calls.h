@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Backend functions that draw nothing (backend.h): noise, positions, histories, recent tokens.
+ * Backend functions that draw nothing (backend.h): noise, tables of token ids, positions,
+ * histories, recent tokens.
  */
 #ifndef GUMBEL_CPU_CALLS_H
 #define GUMBEL_CPU_CALLS_H
@@ -10,6 +11,11 @@
 
 gumbel_status cpu_compute_noise(gumbel_device *device, const gumbel_problem *problem, float *noise,
                                 int64_t noise_stride, gumbel_error *error);
+gumbel_status cpu_compute_table_noise(gumbel_device *device, const gumbel_problem *problem,
+                                      float *noise, int64_t noise_stride, uint32_t *mask,
+                                      gumbel_error *error);
+gumbel_status cpu_map_token_ids(gumbel_device *device, const gumbel_problem *problem,
+                                const gumbel_output *output, gumbel_error *error);
 gumbel_status cpu_advance_positions(gumbel_device *device, void *stream, const gumbel_step *step,
                                     gumbel_error *error);
 gumbel_status cpu_update_rules(gumbel_device *device, void *stream,

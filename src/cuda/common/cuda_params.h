@@ -109,12 +109,21 @@ typedef struct cuda_scatter_outputs_params {
     const int32_t *list, *count; /* row i goes to row list[i] */
 } cuda_scatter_outputs_params;
 
-/* Parameters of the kernel that computes noise ahead of time. */
+/* Parameters of the kernels that compute noise ahead of time, of a range or of a table. */
 typedef struct cuda_noise_params {
     gumbel_problem problem; /* batch, range and sampling */
     float *noise;           /* [B, S] rows of V at `stride` */
     int64_t stride;
-    int64_t tiles; /* of a row: CUDA_NOISE_TILE tokens each */
+    int64_t tiles;  /* of a row: CUDA_NOISE_TILE tokens each; of a table: CUDA_TABLE_TILE rows */
+    uint32_t *mask; /* tables: receives a bit for each valid id; or NULL */
 } cuda_noise_params;
+
+/* Parameters of the kernel that maps rows to token ids. */
+typedef struct cuda_token_ids_params {
+    const int32_t *ids; /* [V] */
+    int64_t batch;
+    int32_t num_samples;
+    gumbel_output output; /* holds rows, which are replaced */
+} cuda_token_ids_params;
 
 #endif

@@ -39,6 +39,7 @@ typedef enum cuda_module {
     CUDA_MODULE_WATERMARK,
     CUDA_MODULE_NAIVE,
     CUDA_MODULE_NOISE,
+    CUDA_MODULE_TOKEN_IDS,
     CUDA_MODULE_LOGITS,
     CUDA_MODULE_TRUNCATED_TWO_PASS,
     CUDA_MODULE_EDIT_LOGITS,
@@ -108,7 +109,7 @@ typedef struct cuda_device {
     /* NULL without clusters: */
     CUfunction truncated_blocks, truncated_bounded, truncated_cluster;
     CUfunction program_blocks, program_cluster, program_pivots;
-    CUfunction noise;
+    CUfunction noise, table_noise, map_token_ids;
     CUfunction logits[CUDA_DTYPES][2][2]; /* [with mass][noise given] */
     CUfunction logits_edited[CUDA_DTYPES];
     CUfunction sum_masses[CUDA_DTYPES], normalise[CUDA_DTYPES];

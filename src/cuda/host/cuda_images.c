@@ -45,6 +45,7 @@ IMAGE(top64_select);
 IMAGE(logits);
 IMAGE(naive);
 IMAGE(noise);
+IMAGE(token_ids);
 IMAGE(truncated_two_pass);
 IMAGE(edit_logits);
 IMAGE(truncated_naive);

@@ -30,6 +30,7 @@ extern const unsigned char cuda_image_top64_select[];
 extern const unsigned char cuda_image_logits[];
 extern const unsigned char cuda_image_naive[];
 extern const unsigned char cuda_image_noise[];
+extern const unsigned char cuda_image_token_ids[];
 extern const unsigned char cuda_image_truncated_two_pass[];
 extern const unsigned char cuda_image_edit_logits[];
 extern const unsigned char cuda_image_truncated_naive[];

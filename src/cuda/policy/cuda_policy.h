@@ -264,6 +264,7 @@ static inline int cuda_sm80_ctas(int n, int available, int shared_bytes, int mix
 
 /* Tokens of a row whose noise a CTA computes at a time, and CTAs on a multiprocessor. */
 #define CUDA_NOISE_TILE 4096
+#define CUDA_TABLE_TILE 1024 /* rows of a table of token ids */
 #define CUDA_NOISE_CTAS 8
 
 /* Threads of a CTA that transforms and truncates a row, and tokens that it edits at a time. */

@@ -27,6 +27,11 @@ gumbel_status cuda_watermark_draws(gumbel_device *device, void *stream,
                                    const gumbel_watermark_call *call, gumbel_error *error);
 gumbel_status cuda_store_noise(gumbel_device *device, const gumbel_problem *problem, float *noise,
                                int64_t noise_stride, gumbel_error *error);
+gumbel_status cuda_store_table_noise(gumbel_device *device, const gumbel_problem *problem,
+                                     float *noise, int64_t noise_stride, uint32_t *mask,
+                                     gumbel_error *error);
+gumbel_status cuda_map_token_ids(gumbel_device *device, const gumbel_problem *problem,
+                                 const gumbel_output *output, gumbel_error *error);
 gumbel_status cuda_advance_step(gumbel_device *device, void *stream, const gumbel_step *step,
                                 gumbel_error *error);
 gumbel_status cuda_update_rules(gumbel_device *device, void *stream,

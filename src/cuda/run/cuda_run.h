@@ -88,6 +88,9 @@ gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape sha
 gumbel_status cuda_launch_in_context(const cuda_job *job, CUfunction kernel, cuda_shape shape,
                                      void *argument);
 
+/* Returns an error if a call has 2^31 or more draws. */
+gumbel_status cuda_check_draws(int64_t batch, int32_t num_samples, gumbel_error *error);
+
 /* A launch of CTAs of CUDA_THREADS. */
 static inline cuda_shape cuda_shape_of(int64_t ctas)
 {

@@ -8,7 +8,7 @@
 #include "cuda/run/cuda_calls.h"
 #include "cuda/run/cuda_run.h"
 
-static gumbel_status check_draw_count(int64_t batch, int32_t num_samples, gumbel_error *error)
+gumbel_status cuda_check_draws(int64_t batch, int32_t num_samples, gumbel_error *error)
 {
     if (batch > INT32_MAX / num_samples)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "batch",
@@ -21,7 +21,7 @@ gumbel_status cuda_store_noise(gumbel_device *device, const gumbel_problem *prob
 {
     cuda_device *cuda = (cuda_device *)device;
     const gumbel_sampling *s = &problem->sampling;
-    GUMBEL_FORWARD(check_draw_count(problem->batch, s->num_samples, error));
+    GUMBEL_FORWARD(cuda_check_draws(problem->batch, s->num_samples, error));
     cuda_job job = {.cuda = cuda, .stream = problem->stream, .error = error};
     cuda_noise_params p = {.problem = *problem, .noise = noise, .stride = noise_stride};
     int64_t tokens = problem->first_token % GUMBEL_BLOCK + problem->vocab;
@@ -36,7 +36,7 @@ gumbel_status cuda_advance_step(gumbel_device *device, void *stream, const gumbe
                                 gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
-    GUMBEL_FORWARD(check_draw_count(step->batch, step->num_samples, error));
+    GUMBEL_FORWARD(cuda_check_draws(step->batch, step->num_samples, error));
     cuda_job job = {.cuda = cuda, .stream = stream, .error = error};
     gumbel_step copy = *step;
     int64_t ctas = (step->batch + CUDA_ADVANCE_ROWS - 1) / CUDA_ADVANCE_ROWS;
@@ -48,7 +48,7 @@ gumbel_status cuda_update_rules(gumbel_device *device, void *stream,
                                 const gumbel_rule_updates *updates, gumbel_error *error)
 {
     cuda_device *cuda = (cuda_device *)device;
-    GUMBEL_FORWARD(check_draw_count(updates->batch, 1, error));
+    GUMBEL_FORWARD(cuda_check_draws(updates->batch, 1, error));
     cuda_job job = {.cuda = cuda, .stream = stream, .error = error};
     gumbel_rule_updates copy = *updates;
     int64_t ctas = (updates->batch + CUDA_THREADS - 1) / CUDA_THREADS;
@@ -61,7 +61,7 @@ gumbel_status cuda_draw_group(gumbel_device *device, const gumbel_parts_call *ca
     cuda_device *cuda = (cuda_device *)device;
     const gumbel_problem *q = call->problem;
     int64_t draws = q->batch * q->sampling.num_samples;
-    GUMBEL_FORWARD(check_draw_count(q->batch, q->sampling.num_samples, error));
+    GUMBEL_FORWARD(cuda_check_draws(q->batch, q->sampling.num_samples, error));
     cuda_job job = {.cuda = cuda, .stream = q->stream, .error = error};
     cuda_parts_params p = {.problem = *q,
                            .parts = call->parts,

@@ -119,6 +119,7 @@ gpu_request *gpu_request_make(const request *host)
     COPY_ROWS(s->first_sample);
     s->noise = copy(generated, s->noise,
                     (size_t)(r->plan.batch * r->plan.samples * r->plan.vocab) * sizeof(float));
+    s->token_ids = copy(generated, s->token_ids, (size_t)r->plan.vocab * sizeof *s->token_ids);
     if (s->transforms)
         copy_transforms(generated);
     if (s->truncation) {

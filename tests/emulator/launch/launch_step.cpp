@@ -29,6 +29,7 @@ argmax_effort effort;
 #include "cuda/step/history.cu"
 #include "cuda/step/make_lists.cu"
 #include "cuda/step/rule_drafts.cu"
+#include "cuda/step/token_ids.cu"
 
 // The CTAs of a launch run one after the other, so shared memory may be static.
 #undef __shared__
@@ -163,6 +164,19 @@ void emulate_allow(const cuda_allow_params &p, uint64_t *random, const char *wha
 {
     emulate<cuda_allow_params, gumbel_allow_tokens>(p, p.tiles * p.problem.batch, CUDA_THREADS, 0,
                                                     random, what);
+}
+
+void emulate_table_noise(const cuda_noise_params &p, int64_t ctas, uint64_t *random,
+                         const char *what)
+{
+    emulate<cuda_noise_params, gumbel_make_table_noise>(p, ctas, CUDA_THREADS, 0, random, what);
+}
+
+void emulate_map_token_ids(const cuda_token_ids_params &p, int64_t ctas, uint64_t *random,
+                           const char *what)
+{
+    emulate<cuda_token_ids_params, gumbel_replace_rows_by_ids>(p, ctas, CUDA_THREADS, 0, random,
+                                                               what);
 }
 
 void emulate_parts(const cuda_parts_params &p, uint64_t *random, const char *what)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Launches, as fibers, the kernels around a draw: drafts, histories, recent tokens and their lists,
- * lists of allowed tokens, best scores, entropies, and draws of parts.
+ * lists of allowed tokens, best scores, entropies, tables of token ids, and draws of parts.
  */
 #ifndef TESTS_EMULATOR_LAUNCH_STEP_H
 #define TESTS_EMULATOR_LAUNCH_STEP_H
@@ -38,6 +38,10 @@ void emulate_best(const cuda_best_params &p, uint64_t *random, const char *what)
 void emulate_entropy(const cuda_entropy_params &p, bool by_cluster, uint64_t *random,
                      const char *what);
 void emulate_parts(const cuda_parts_params &p, uint64_t *random, const char *what);
+void emulate_table_noise(const cuda_noise_params &p, int64_t ctas, uint64_t *random,
+                         const char *what);
+void emulate_map_token_ids(const cuda_token_ids_params &p, int64_t ctas, uint64_t *random,
+                           const char *what);
 void emulate_allow(const cuda_allow_params &p, uint64_t *random, const char *what);
 
 #endif
