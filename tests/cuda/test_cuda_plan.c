@@ -126,11 +126,12 @@ static void few_allowed_tokens_select_rungs(void **state)
         uint32_t features;
         const char *rungs;
     } cases[] = {
-        {1, 4096, GUMBEL_FEATURE_MASK, "allowed draw-allowed"},
-        {37, 4096, GUMBEL_FEATURE_ALLOWED, "allowed draw-allowed"},
+        {1, 4096, GUMBEL_FEATURE_MASK, "allowed-fused"},
+        {37, 4096, GUMBEL_FEATURE_ALLOWED, "allowed-fused"},
         {38, 4096, GUMBEL_FEATURE_ALLOWED, "hopper edit"}, /* 38 * 1024 > V / 4 */
         {1, 4097, GUMBEL_FEATURE_MASK, "naive draw-allowed"},
         {1, 4096, GUMBEL_FEATURE_ALLOWED | GUMBEL_FEATURE_BANNED, "allowed edit"},
+        {1, 4096, GUMBEL_FEATURE_ALLOWED | GUMBEL_FEATURE_PENALTIES, "allowed edit"},
         {1, 4096, GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_TOP, "allowed cluster"},
         {1, 4096, GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_GIVEN, "allowed cluster"},
         {1, 4096, GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_RAW, "hopper cluster"},
@@ -145,15 +146,16 @@ static void few_allowed_tokens_select_rungs(void **state)
         gumbel_problem q = few_allowed(cases[i].batch, cases[i].hidden_size, cases[i].features);
         assert_string_equal(plan_rungs(&hopper, &q, 0), cases[i].rungs);
     }
-    assert_string_equal(plan_rungs(&hopper, &p, GUMBEL_CAPABILITY_SUMMARIES),
-                        "allowed draw-allowed");
+    assert_string_equal(plan_rungs(&hopper, &p, GUMBEL_CAPABILITY_SUMMARIES), "allowed-fused");
+    assert_int_equal(cuda_read_rungs(&hopper.rungs, "-allowed-fused", "rungs", NULL), GUMBEL_OK);
+    assert_string_equal(plan_rungs(&hopper, &p, 0), "allowed draw-allowed");
     assert_string_equal(plan_rungs(&ampere, &p, 0), "tensor draw-allowed");
     assert_int_equal(cuda_read_rungs(&hopper.rungs, "-hopper", "rungs", NULL), GUMBEL_OK);
     assert_string_equal(plan_rungs(&hopper, &p, 0), "tensor draw-allowed");
     hopper.rungs = ampere.rungs;
     p.with_mass = 0;
     p.screen = plan_data;
-    assert_string_equal(plan_rungs(&hopper, &p, 0), "allowed draw-allowed");
+    assert_string_equal(plan_rungs(&hopper, &p, 0), "allowed-fused");
     p.transforms.max_allowed = 0;
     assert_string_equal(plan_rungs(&hopper, &p, 0), "screen");
 }
