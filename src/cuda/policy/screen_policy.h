@@ -186,6 +186,8 @@ static inline int cuda_screen_stages(int width, int is_coarse)
 #define CUDA_ALLOWED_SEGMENT     256
 #define CUDA_ALLOWED_RING_BYTES  (207 * 1024)
 #define CUDA_ALLOWED_FUSED_BYTES (CUDA_ALLOWED_RING_BYTES + 20 * 1024)
+/* 1: the weights of a product come from registers, 0: from shared memory. */
+#define CUDA_ALLOWED_FROM_REGISTERS 0
 /* Tokens of a group's rows that one CTA draws from alone; tokens for each CTA if there are more; and
  * most ids of the lists of a group that CTAs read themselves, rather than masks made of them. */
 #define CUDA_ALLOWED_ALONE        16

@@ -5,6 +5,7 @@
 #include "wgmma_emulated.h"
 
 #include "screen_ptx_emulated.h"
+#include "wgmma_registers_emulated.h"
 
 #include "cuda/fused/allowed/allowed_fused.cu"
 

@@ -187,9 +187,10 @@ class token_tiles
         const int i = threadIdx.x;
         if (i < window.entry_count) {
             const uint32_t token = window.entries[i], block = token / GUMBEL_BLOCK;
-            int first = 0;
-            while (window.entries[first] / GUMBEL_BLOCK != block)
-                first++;
+            int first = i;
+#pragma unroll 8
+            for (int j = i - 1; j >= 0; j--) /* to the end: loads need not wait for each other */
+                first = window.entries[j] / GUMBEL_BLOCK == block ? j : first;
             window.blocks[i] = block;
             allow_token(first, window.entry_rows[i], token);
         }
