@@ -177,10 +177,10 @@ static inline int cuda_screen_stages(int width, int is_coarse)
 #define CUDA_ALLOWED_SIDE_BYTES 5120
 #define CUDA_ALLOWED_PRODUCT_BYTES                                                                 \
     (CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES + CUDA_ALLOWED_SIDE_BYTES)
-/* Draws of few allowed tokens in one launch: threads of a CTA, of which the first 128 multiply; tokens
- * that it multiplies together; blocks of 64 tokens that it examines at a time; columns of D that it
- * copies at a time; bytes of its ring; and its shared memory. */
-#define CUDA_ALLOWED_THREADS     256
+/* Draws of few allowed tokens in one launch: threads of a CTA, 128 that multiply and a warp a row;
+ * tokens that it multiplies together; blocks of 64 tokens that it examines at a time; columns of D
+ * that it copies at a time; bytes of its ring; and its shared memory. */
+#define CUDA_ALLOWED_THREADS     (128 + 32 * CUDA_SCREEN_GROUP)
 #define CUDA_ALLOWED_TILE        64
 #define CUDA_ALLOWED_WINDOW      128
 #define CUDA_ALLOWED_SEGMENT     256
@@ -188,8 +188,8 @@ static inline int cuda_screen_stages(int width, int is_coarse)
 #define CUDA_ALLOWED_FUSED_BYTES (CUDA_ALLOWED_RING_BYTES + 20 * 1024)
 /* 1: the weights of a product come from registers, 0: from shared memory. */
 #define CUDA_ALLOWED_FROM_REGISTERS 0
-/* Tokens of a group's rows that one CTA draws from alone; tokens for each CTA if there are more; and
- * most ids of the lists of a group that CTAs read themselves, rather than masks made of them. */
+/* Tokens of a group's rows that one CTA draws from alone; tokens for each CTA if there are more;
+ * most ids of a group's lists that CTAs read themselves, rather than masks made of them. */
 #define CUDA_ALLOWED_ALONE        16
 #define CUDA_ALLOWED_PER_CTA      8
 #define CUDA_ALLOWED_READ_MAX     8448

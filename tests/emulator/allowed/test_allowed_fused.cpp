@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows that allow few tokens, drawn from hidden states in one launch, from masks and from lists, with
-// samples, given noise and summaries, and with logits of NaN and infinity: all outputs have the bits
-// of a draw from the logits of the Hopper kernel that stores all of them.
+// Rows that allow few tokens, drawn from hidden states in one launch, from masks and from lists,
+// with samples, given noise and summaries, and with logits of NaN and infinity: all outputs have
+// the bits of a draw from the logits of the Hopper kernel that stores all of them.
 #include "allowed_tokens.h"
 #include "launch_allowed.h"
 #include "launch_sm90.h"

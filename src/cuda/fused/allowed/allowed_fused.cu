@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   draws rows that allow few tokens from hidden states, on Hopper, in one launch: multiplies
- *        the weights of the tokens that masks or short lists allow, and draws from their logits.
+ * WHAT   draws rows that allow few tokens from hidden states, on Hopper, in one launch:
+ *        multiplies the weights of the tokens that masks or short lists allow, and draws from their
+ *        logits.
  * COST   D weights of each allowed token of eight rows, once, and a chain of D / 16 wgmmas for each
- *        64 of them; V / 8 bytes of mask a row, or every list of a group's rows by each of its CTAs.
- *        For each allowed token one or two Philox blocks a sample.
+ *        64 of them; V / 8 bytes of mask a row, or every list of a group's rows by each of its
+ *        CTAs. For each allowed token one or two Philox blocks a sample.
  * MAP    CTAs are split over groups of eight rows, and the CTAs of a group over the blocks of 64
- *        tokens, in turn. Of a CTA, the first warpgroup multiplies (ring_product.cuh), and the
- *        second one meanwhile computes the noise and then draws (tile_draw.cuh).
- * SMEM   a ring of segments of D, the window of blocks and the tile (token_tiles.cuh), and logits of
- *        a tile.
+ *        tokens, in turn. The first warpgroup of a CTA multiplies (ring_product.cuh), and a warp
+ *        for each row meanwhile computes the noise, and then draws (tile_draw.cuh).
+ * SMEM   a ring of segments of D, the window of blocks and the tile (token_tiles.cuh), and logits
+ *        of a tile.
  * SYNC   no CTA waits for another: the last one of a group to increment a counter (cta_counter.cuh)
  *        merges the summaries of all. A group of one CTA needs no counter.
- * NUMERICS  logits have the bits of those that fused_sm90.cu stores. A block's mass is summed in the
- *        order of the CPU (docs/maths.md, section 5).
+ * NUMERICS  logits have the bits of those that fused_sm90.cu stores. A block's mass is summed in
+ *        the order of the CPU (docs/maths.md, section 5).
  */
 #include "cuda/common/cta_counter.cuh"
 #include "cuda/fused/allowed/ring_product.cuh"
@@ -57,32 +58,34 @@ static_assert(kRows * kSamplesMax <= kCtaThreads, "a thread writes a draw");
 static_assert(kRows * kSamplesMax * sizeof(gumbel_summary) <= CUDA_ALLOWED_RING_BYTES,
               "their summaries fit into the ring");
 
-/* Writes the draws of a group, unless other CTAs still draw; for all threads. `own_summaries` is in
- * shared memory that no thread uses any more. */
+/* Writes the draws of a group, unless other CTAs still draw; for all threads. `merged` is in shared
+ * memory that no thread uses any more. */
 __device__ __forceinline__ void finish_group(const cuda_params &p, fused_shared &shared,
                                              tile_draw &own, int64_t first_row, int64_t member,
-                                             gumbel_summary *own_summaries)
+                                             gumbel_summary *merged)
 {
     const int64_t samples = p.problem.sampling.num_samples, draws = p.problem.batch * samples;
-    const int warp = threadIdx.x / 32;
     const int64_t first = first_row * samples, end = min(first + kRows * samples, draws);
-    gumbel_summary *const found =
-        p.splits == 1 ? own_summaries : &p.summaries[member * draws + first];
-    if (warp >= kDrawWarps)
-        own.summarize(found);
+    const bool is_alone = p.splits == 1;
+    if (threadIdx.x >= kProductThreads)
+        own.write_summaries(is_alone ? merged : &p.summaries[member * draws + first]);
     __syncthreads();
-    if (p.splits == 1) {
-        if (first + threadIdx.x < end)
-            write_draw(p, found[threadIdx.x], first + threadIdx.x);
-        return;
+    if (!is_alone) {
+        if (threadIdx.x == 0)
+            shared.is_last = count_cta_end(cta_counter_of_draw(p, first), p.tag, p.splits);
+        __syncthreads();
+        if (!shared.is_last)
+            return;
+        for (int64_t at = first + threadIdx.x / 32; at < end; at += kCtaThreads / 32) {
+            const gumbel_summary all =
+                merge_summaries(&p.summaries[at], p.splits, draws, p.problem.with_mass);
+            if (threadIdx.x % 32 == 0)
+                merged[at - first] = all;
+        }
+        __syncthreads();
     }
-    if (threadIdx.x == 0)
-        shared.is_last = count_cta_end(cta_counter_of_draw(p, first), p.tag, p.splits);
-    __syncthreads();
-    if (!shared.is_last)
-        return;
-    for (int64_t at = first + warp; at < end; at += kCtaThreads / 32)
-        finish_draw(p, at, p.problem.with_mass);
+    if (first + threadIdx.x < end)
+        write_draw(p, merged[threadIdx.x], first + threadIdx.x);
 }
 
 template <bool half> __device__ __forceinline__ void draw_group(const cuda_allowed_draw_params &s)
@@ -106,10 +109,10 @@ template <bool half> __device__ __forceinline__ void draw_group(const cuda_allow
         if (multiplies)
             product.store_logits(shared.group.logits);
         else
-            draw.prepare();
+            draw.prepare_tile();
         __syncthreads();
         if (!multiplies)
-            draw.draw();
+            draw.draw_tile();
         __syncthreads();
     });
     finish_group(p, shared, draw, first_row, member, (gumbel_summary *)shared_memory);

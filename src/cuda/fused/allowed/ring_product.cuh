@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The full product of up to 64 rows of weights, gathered from anywhere, and the hidden states of up
- * to eight rows of the batch, by the first warpgroup of a CTA. A dot product is summed 16 elements a
- * wgmma, in the order of D, as in fused_sm90.cuh: the logits are equal bit by bit.
+ * to eight rows of the batch, by the first warpgroup of a CTA. A dot product is summed 16 elements
+ * a wgmma, in the order of D, as in fused_sm90.cuh: the logits are equal bit by bit.
  *
  * Shared memory is a ring of stages of 256 columns: the rows of weights, rounded up to eight, then
  * eight hidden states, each as [4][rows][64], 64 columns in 128-byte swizzle. A wgmma multiplies 64
@@ -22,7 +22,6 @@
 namespace
 {
 
-constexpr int kProductThreads = 128;
 constexpr int kChunk = 64; /* columns of a swizzled row of 128 bytes */
 constexpr int kChunks = CUDA_ALLOWED_SEGMENT / kChunk;
 constexpr int kUnits = CUDA_ALLOWED_SEGMENT / 8; /* of 16 bytes, a row */
@@ -75,7 +74,7 @@ template <bool half> class ring_product
         ring_place read = {0}, write = {0};
 #pragma unroll 1
         for (int segment = 0; segment < ahead; segment++)
-            copy(segment, ring + write.take(ahead) * bytes, count, rows);
+            copy(segment, ring + write.take_place(ahead) * bytes, count, rows);
 #pragma unroll 1
         for (int segment = 0; segment < segments; segment++) {
             wait_for_copies(ahead);
@@ -83,9 +82,9 @@ template <bool half> class ring_product
             ptx_wgmma_wait<1>();
             /* This segment is complete, and the one before the last has been read. */
             ptx_named_barrier<1, kProductThreads>();
-            queue_products(sum, ring + read.take(ahead) * bytes, rows,
+            queue_products(sum, ring + read.take_place(ahead) * bytes, rows,
                            min(kChunks, depths - segment * kChunks));
-            copy(segment + ahead, ring + write.take(ahead) * bytes, count, rows);
+            copy(segment + ahead, ring + write.take_place(ahead) * bytes, count, rows);
         }
         ptx_wgmma_wait<0>();
         ptx_copy_async_wait<0>();
@@ -94,7 +93,7 @@ template <bool half> class ring_product
     /* A place in the ring, whose last two stages products may still read. */
     struct ring_place {
         int next;
-        __device__ __forceinline__ int take(int ahead)
+        __device__ __forceinline__ int take_place(int ahead)
         {
             const int own = next;
             next = next == ahead + 1 ? 0 : next + 1;
@@ -162,8 +161,8 @@ template <bool half> class ring_product
         }
     }
 
-    /* queue_products() of weights in registers, in two groups, by turns in two sets of registers: one
-     * loads while products read the other. */
+    /* queue_products() of weights in registers, in two groups, by turns in two sets of registers:
+     * one loads while products read the other. */
     static __device__ __forceinline__ void queue_rows(float (&sum)[4], const unsigned char *stage,
                                                       uint32_t b, int rows)
     {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The allowed tokens of a group of rows, in tiles of up to 64 tokens for one product. Blocks of 64
- * tokens go to the CTAs of a group in turn, so that a CTA has all tokens of a block, and can sum the
- * mass of the block. A tile has whole blocks: those with allowed tokens, as many as fit.
+ * tokens go to the CTAs of a group in turn, so that a CTA has all tokens of a block, and can sum
+ * the mass of the block. A tile has whole blocks: those with allowed tokens, as many as fit.
  *
  * A CTA examines a window of 128 blocks at a time. If tokens come from lists, and the CTA has at
  * most 128 of their ids, the window has only the blocks of these ids; otherwise windows cover all
@@ -21,6 +21,7 @@ namespace
 {
 
 constexpr int kCtaThreads = CUDA_ALLOWED_THREADS, kRows = CUDA_SCREEN_GROUP;
+constexpr int kProductThreads = 128; /* of a CTA: those that multiply */
 constexpr int kTile = CUDA_ALLOWED_TILE, kWindow = CUDA_ALLOWED_WINDOW;
 static_assert(kTile >= GUMBEL_BLOCK, "a tile holds a block");
 static_assert(kWindow <= kCtaThreads && kWindow % 32 == 0, "a thread examines a block");
@@ -180,8 +181,8 @@ class token_tiles
         return window.entry_count <= kWindow;
     }
 
-    /* Sets the bits of the entries, each in the block of the first entry with its block; ends with a
-     * barrier. The window is clear. */
+    /* Sets the bits of the entries, each in the block of the first entry with its block; ends with
+     * a barrier. The window is clear. */
     __device__ __forceinline__ void fill_by_entries() const
     {
         const int i = threadIdx.x;
