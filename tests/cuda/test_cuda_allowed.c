@@ -236,9 +236,14 @@ static void one_launch(void)
     for (int i = 0; i < 42; i++) {
         const uint32_t count = counts[i % 7];
         const int is_deep = i % 10 == 3; /* D of a real model, and a small vocabulary */
+        const int is_middle = i % 5 == 1;
         request_plan plan = {.batch = batches[i % 5],
-                             .vocab = is_deep ? 16384 : 151936,
-                             .hidden_size = is_deep ? 4096 : 64 + 8 * (i % 20),
+                             .vocab = is_deep     ? 16384
+                                      : is_middle ? 32768
+                                                  : 151936,
+                             .hidden_size = is_deep     ? 4096
+                                            : is_middle ? 520
+                                                        : 32 + 8 * (i % 8),
                              .samples = i % 6 == 5 ? 32 : 1 + i % 3,
                              .first_token = i % 4 == 2 ? 1000 : 0,
                              .usual = 1,

@@ -8,33 +8,12 @@
 #include "cuda/policy/screen_policy.h"
 #include "cuda/run/cuda_run.h"
 
-/* CTAs for each group of rows. A CTA draws alone if the rows allow few tokens; a group that reads
- * masks has enough of them to read each in one window. */
-static int64_t count_members(const cuda_job *job, int64_t groups)
-{
-    const gumbel_problem *q = &job->params.problem;
-    const int64_t rows = q->batch < CUDA_SCREEN_GROUP ? q->batch : CUDA_SCREEN_GROUP;
-    const int64_t most = job->cuda->multiprocessors / groups;
-    const int64_t tokens =
-        q->transforms.max_allowed < q->vocab ? rows * q->transforms.max_allowed : rows * q->vocab;
-    int64_t members = tokens <= CUDA_ALLOWED_ALONE
-                          ? 1
-                          : (tokens + CUDA_ALLOWED_PER_CTA - 1) / CUDA_ALLOWED_PER_CTA;
-    if (!job->reads_lists) {
-        const int64_t window = CUDA_ALLOWED_WINDOW * GUMBEL_BLOCK;
-        const int64_t windows = (cuda_range_of(q) + window - 1) / window;
-        members = members > windows ? members : windows;
-    }
-    members = members < most ? members : most;
-    return members > 1 ? members : 1;
-}
-
 gumbel_status cuda_run_allowed_fused(const cuda_job *job)
 {
     cuda_allowed_draw_params s = {.call = job->params, .reads_lists = job->reads_lists};
     const gumbel_problem *q = &s.call.problem;
     const int64_t groups = (q->batch + CUDA_SCREEN_GROUP - 1) / CUDA_SCREEN_GROUP;
-    const int64_t members = count_members(job, groups);
+    const int64_t ctas = job->cuda->multiprocessors, members = ctas > groups ? ctas / groups : 1;
     const cuda_shape shape = {groups * members, CUDA_ALLOWED_THREADS, CUDA_ALLOWED_FUSED_BYTES, 1};
     void *arguments[] = {&s};
     s.call.splits = (int32_t)members;

@@ -12,7 +12,7 @@
  * SMEM   a ring of segments of D, the window of blocks and the tile (token_tiles.cuh), and logits
  *        of a tile.
  * SYNC   no CTA waits for another: the last one of a group to increment a counter (cta_counter.cuh)
- *        merges the summaries of all. A group of one CTA needs no counter.
+ *        merges the summaries of all. A CTA that draws alone needs no counter.
  * NUMERICS  logits have the bits of those that fused_sm90.cu stores. A block's mass is summed in
  *        the order of the CPU (docs/maths.md, section 5).
  */
@@ -61,24 +61,24 @@ static_assert(kRows * kSamplesMax * sizeof(gumbel_summary) <= CUDA_ALLOWED_RING_
 /* Writes the draws of a group, unless other CTAs still draw; for all threads. `merged` is in shared
  * memory that no thread uses any more. */
 __device__ __forceinline__ void finish_group(const cuda_params &p, fused_shared &shared,
-                                             tile_draw &own, int64_t first_row, int64_t member,
-                                             gumbel_summary *merged)
+                                             tile_draw &own, int64_t first_row, int member,
+                                             int members, gumbel_summary *merged)
 {
     const int64_t samples = p.problem.sampling.num_samples, draws = p.problem.batch * samples;
     const int64_t first = first_row * samples, end = min(first + kRows * samples, draws);
-    const bool is_alone = p.splits == 1;
+    const bool is_alone = members == 1;
     if (threadIdx.x >= kProductThreads)
         own.write_summaries(is_alone ? merged : &p.summaries[member * draws + first]);
     __syncthreads();
     if (!is_alone) {
         if (threadIdx.x == 0)
-            shared.is_last = count_cta_end(cta_counter_of_draw(p, first), p.tag, p.splits);
+            shared.is_last = count_cta_end(cta_counter_of_draw(p, first), p.tag, members);
         __syncthreads();
         if (!shared.is_last)
             return;
         for (int64_t at = first + threadIdx.x / 32; at < end; at += kCtaThreads / 32) {
             const gumbel_summary all =
-                merge_summaries(&p.summaries[at], p.splits, draws, p.problem.with_mass);
+                merge_summaries(&p.summaries[at], members, draws, p.problem.with_mass);
             if (threadIdx.x % 32 == 0)
                 merged[at - first] = all;
         }
@@ -97,11 +97,14 @@ template <bool half> __device__ __forceinline__ void draw_group(const cuda_allow
     const int member = blockIdx.x % p.splits;
     const int rows = (int)min((int64_t)kRows, p.problem.batch - first_row);
     const bool multiplies = threadIdx.x < kProductThreads;
-    const token_tiles tiles(p.problem, shared.window, shared.tile, member, p.splits);
+    token_tiles tiles(p.problem, shared.window, shared.tile, member, p.splits);
     tiles.clear();
     ptx_wait_for_launch();
     ptx_allow_launch();
     load_rows(s, shared, tiles, first_row);
+    const int members = tiles.choose_members(s.reads_lists);
+    if (member >= members)
+        return;
     const ring_product<half> product(p.problem, shared.tile, shared.group.hidden, rows,
                                      shared_memory);
     tile_draw draw(p, shared.tile, shared.group, first_row);
@@ -115,7 +118,7 @@ template <bool half> __device__ __forceinline__ void draw_group(const cuda_allow
             draw.draw_tile();
         __syncthreads();
     });
-    finish_group(p, shared, draw, first_row, member, (gumbel_summary *)shared_memory);
+    finish_group(p, shared, draw, first_row, member, members, (gumbel_summary *)shared_memory);
 }
 
 } // namespace

@@ -17,7 +17,8 @@ typedef struct cuda_allowed_params {
     int64_t mask_tiles; /* of a row: CUDA_HISTORY_TILE tokens each */
 } cuda_allowed_params;
 
-/* Of the kernel that also draws: call.splits CTAs for each group of CUDA_SCREEN_GROUP rows. */
+/* Of the kernel that also draws: call.splits CTAs for each group of CUDA_SCREEN_GROUP rows, fewer
+ * of which draw if lists are short. */
 typedef struct cuda_allowed_draw_params {
     cuda_params call;
     int32_t reads_lists; /* 1: tokens are those of transforms.allowed; 0: of transforms.mask */

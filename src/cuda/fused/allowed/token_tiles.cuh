@@ -65,8 +65,9 @@ class token_tiles
     const gumbel_problem &q;
     token_window &window;
     token_tile &tile;
-    const uint32_t member, members; /* of the CTAs of a group */
-    const int64_t origin;           /* first token of the first block */
+    const uint32_t member; /* of the CTAs of a group, */
+    uint32_t members;      /* of which this many draw */
+    const int64_t origin;  /* first token of the first block */
 
   public:
     __device__ __forceinline__ token_tiles(const gumbel_problem &problem, token_window &memory,
@@ -100,10 +101,26 @@ class token_tiles
         window.lists[i] = {offsets[0], offsets[1] - offsets[0]};
     }
 
+    /* Chooses how many CTAs of the group draw, the same number in each, by the lengths of lists;
+     * returns it. After load_row() and a barrier. */
+    __device__ __forceinline__ int choose_members(bool reads_lists)
+    {
+        int64_t ids = 0;
+        if (!reads_lists || allows_all())
+            return (int)members;
+        for (int row = 0; row < kRows; row++)
+            ids += count_ids(row);
+        if (ids <= CUDA_ALLOWED_ALONE)
+            members = 1;
+        else if (ids < (int64_t)members * CUDA_ALLOWED_PER_CTA)
+            members = (uint32_t)(ids + CUDA_ALLOWED_PER_CTA - 1) / CUDA_ALLOWED_PER_CTA;
+        return (int)members;
+    }
+
     /* Calls draw() for each tile of the CTA. Each call begins and ends with a barrier. */
     template <class F> __device__ __forceinline__ void each(bool reads_lists, F draw) const
     {
-        const bool is_short = reads_lists && collect_entries();
+        const bool is_short = reads_lists && !allows_all() && collect_entries();
         const uint32_t blocks =
             (uint32_t)((q.end_token - origin + GUMBEL_BLOCK - 1) / GUMBEL_BLOCK);
         const uint32_t own = is_short ? kWindow : (blocks + members - 1 - member) / members;
@@ -163,13 +180,18 @@ class token_tiles
         }
     }
 
-    /* Lists the ids of this CTA. Returns whether all have room and no row allows every token; ends
-     * with a barrier. */
+    /* Whether a row has an empty list, and allows every token. */
+    __device__ __forceinline__ bool allows_all() const
+    {
+        bool all = false;
+        for (int row = 0; row < kRows; row++)
+            all |= window.is_drawn[row] && window.lists[row].count <= 0;
+        return all;
+    }
+
+    /* Lists the ids of this CTA. Returns whether all have room; ends with a barrier. */
     __device__ __forceinline__ bool collect_entries() const
     {
-        for (int row = 0; row < kRows; row++)
-            if (window.is_drawn[row] && window.lists[row].count <= 0)
-                return false;
         each_listed([&](int row, uint32_t token) {
             const int place = atomicAdd(&window.entry_count, 1);
             if (place < kWindow) {
