@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows that allow few tokens, from hidden states: with max_allowed every output has the bits of the
- * call without it, also if rows allow more tokens, or all.
+ * call without it, also if rows allow more tokens, or all, and in one launch or two.
  */
 #include "cuda_requests.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Calls whose product multiplied only the weights of allowed tokens. */
-static int calls_with_few;
+/* Calls whose product multiplied only the weights of allowed tokens; calls that also drew in the
+ * same launch. */
+static int calls_with_few, calls_fused;
 
 /* Copies a matrix to a 16-bit dtype, with rows aligned to 16 bytes. */
 static gumbel_tensor narrow_tensor(request *req, const gumbel_tensor *t, gumbel_dtype dtype)
@@ -93,6 +94,7 @@ static void count_call(const gpu_request *on_gpu, const outcome *like)
                              text, sizeof text, &error) == GUMBEL_OK,
               "%s: %s", error.field, error.message))
         calls_with_few += strstr(text, "logits: allowed:") != NULL;
+    calls_fused += strstr(text, "draw: allowed-fused:") != NULL;
 }
 
 /* Draws without max_allowed and with it; frees the request. */
@@ -160,14 +162,127 @@ static void real_vocabulary(void)
     }
 }
 
+/* Draws into `found` on a device without the rung that draws in one launch. */
+static void draw_in_two_launches(const gpu_request *limited, outcome *found)
+{
+    const gumbel_device_options options = {
+        .struct_size = sizeof options, .device = "cuda:0", .rungs = "-allowed-fused"};
+    gumbel_device *const usual = gpu;
+    gumbel_error error = {"", ""};
+    if (!CHECK(gumbel_open(&options, &gpu, &error) == GUMBEL_OK, "%s: %s", error.field,
+               error.message)) {
+        gpu = usual;
+        return;
+    }
+    gpu_request_draw(limited, 1, found);
+    gumbel_close(gpu);
+    gpu = usual;
+}
+
+/* Draws without max_allowed, and with it in one launch, in two, and in replays of a graph. Outputs
+ * are those of a plain call, without log-normalisers unless `with_mass`. Frees the request. */
+static void compare_launches(request *req, int64_t max_allowed, int with_mass)
+{
+    request few = *req;
+    few.transforms.max_allowed = max_allowed;
+    few.sampling.transforms = &few.transforms;
+    const char *what = request_describe(&req->plan);
+    outcome *expected = outcome_make(req->plan.batch, req->plan.samples);
+    outcome *found = outcome_make(req->plan.batch, req->plan.samples);
+    if (!with_mass) {
+        expected->output.lse = expected->output.logprobs = NULL;
+        found->output.lse = found->output.logprobs = NULL;
+    }
+    const outcome_parts parts = with_mass ? OUTCOME_ALL : OUTCOME_TOKENS | OUTCOME_SCORES;
+    gpu_request *all = gpu_request_make(req), *limited = gpu_request_make(&few);
+    gpu_request_draw(all, 1, expected);
+    gpu_request_draw(limited, 1, found);
+    CHECK(outcome_same(expected, 0, found, parts, what), "max_allowed %d", (int)max_allowed);
+    count_call(limited, found);
+    draw_in_two_launches(limited, found);
+    CHECK(outcome_same(expected, 0, found, parts, what), "two launches");
+    gpu_replay captured = gpu_request_capture(limited, 1, found);
+    for (int replay = 0; replay < 3; replay++) {
+        gpu_replay_draw(&captured, found);
+        CHECK(outcome_same(expected, 0, found, parts, what), "replay %d", replay);
+    }
+    gpu_replay_free(&captured);
+    gpu_request_free(all);
+    gpu_request_free(limited);
+    outcome_free(expected);
+    outcome_free(found);
+    request_free(req);
+}
+
+/* Stores NaN and infinities in the weights of some tokens. */
+static void set_hostile_weights(const request *req, uint64_t *random)
+{
+    const gumbel_tensor *t = &req->head.weight;
+    for (int i = 0; i < 40; i++) {
+        const int64_t at = (int64_t)random_below(random, (uint32_t)t->rows) * t->stride;
+        if (i % 4 == 0)
+            dtype_store_nan((void *)t->data, t->dtype, at);
+        else
+            dtype_store_infinite((void *)t->data, t->dtype, at, i % 2 ? 1 : -1);
+    }
+}
+
+/* Plain calls by the number of allowed tokens. */
+static void one_launch(void)
+{
+    static const uint32_t counts[] = {1, 2, 63, 64, 65, 1024, 4096};
+    static const int64_t batches[] = {1, 8, 3, 9, 64};
+    uint64_t random = 31;
+    for (int i = 0; i < 42; i++) {
+        const uint32_t count = counts[i % 7];
+        const int is_deep = i % 10 == 3; /* D of a real model, and a small vocabulary */
+        const int is_middle = i % 5 == 1;
+        request_plan plan = {.batch = batches[i % 5],
+                             .vocab = is_deep     ? 16384
+                                      : is_middle ? 32768
+                                                  : 151936,
+                             .hidden_size = is_deep     ? 4096
+                                            : is_middle ? 520
+                                                        : 32 + 8 * (i % 8),
+                             .samples = i % 6 == 5 ? 32 : 1 + i % 3,
+                             .first_token = i % 4 == 2 ? 1000 : 0,
+                             .usual = 1,
+                             .seed = 500 + (uint64_t)i};
+        request *req = make_request(plan, i % 3 ? GUMBEL_BFLOAT16 : GUMBEL_FLOAT16);
+        i % 2 ? allow_masked(req, count, &random) : allow_listed(req, count, i % 8 == 0, &random);
+        if (i % 4 == 1)
+            set_hostile_weights(req, &random);
+        /* More than a quarter of the vocabulary would have the full pass. */
+        const int64_t most = plan.vocab / 4 / plan.batch, limit = i % 11 ? count : 1;
+        compare_launches(req, limit < most ? limit : most, i % 3 != 1);
+    }
+    CHECK(!gpu_has_clusters() || calls_fused > 35, "%d calls", calls_fused);
+}
+
 /* For compute-sanitizer. */
-static void allowed_small(void) { check_requests(8); }
+static void allowed_small(void)
+{
+    uint64_t random = 37;
+    check_requests(8);
+    for (int i = 0; i < 8; i++) {
+        request_plan plan = {.batch = i % 2 ? 9 : 1,
+                             .vocab = 2048,
+                             .hidden_size = 64 + 200 * (i % 3),
+                             .samples = 1 + i % 3,
+                             .usual = 1,
+                             .seed = 700 + (uint64_t)i};
+        request *req = make_request(plan, GUMBEL_BFLOAT16);
+        i % 4 < 2 ? allow_masked(req, 70, &random) : allow_listed(req, 70, i == 2, &random);
+        compare_launches(req, 40, i % 3 != 1);
+    }
+}
 
 int main(int argc, char **argv)
 {
     static const cuda_test tests[] = {
         {"any_request", any_request},
         {"real_vocabulary", real_vocabulary},
+        {"one_launch", one_launch},
         {"allowed_small", allowed_small},
         {NULL, NULL},
     };

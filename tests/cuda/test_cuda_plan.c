@@ -34,7 +34,10 @@ static const struct call {
     {"history, logits", 32, 0, GUMBEL_FEATURE_PENALTIES, 0, 0, 1, 0, 1, "draw-edits", "draw-edits"},
     {"lists of outputs", 32, 0, GUMBEL_FEATURE_PENALTIES, 0, 0, 1, 0, 0, "edit", "edit"},
     {"mask, lse", 32, 0, GUMBEL_FEATURE_MASK, 0, 1, 1, 0, 0, "edit", "edit"},
-    {"banned, head", 32, 4096, GUMBEL_FEATURE_BANNED, 0, 0, 1, 0, 0, "hopper edit", "tensor edit"},
+    {"banned, head", 32, 4096, GUMBEL_FEATURE_BANNED, 0, 0, 1, 0, 0, "hopper-statistics",
+     "tensor edit"},
+    {"banned, samples, head", 32, 4096, GUMBEL_FEATURE_BANNED, 0, 0, 2, 0, 0, "hopper edit",
+     "tensor edit"},
     {"k, head, 32", 32, 4096, 0, K, 0, 1, 0, 0, "hopper bounded", "tensor two-pass"},
     {"k and p, head, 5", 5, 4096, 0, K | P, 0, 1, 0, 0, "hopper bounded", "tensor two-pass"},
     {"k, head, 4", 4, 4096, 0, K, 0, 1, 0, 0, "hopper blocks", "tensor two-pass"},
@@ -63,8 +66,13 @@ static const struct call {
     {"best scores, k, head", 8, 4096, GUMBEL_FEATURE_BEST, K, 0, 1, 0, 0, "hopper cluster",
      "tensor alone"},
     {"entropy, logits", 32, 0, GUMBEL_FEATURE_ENTROPY, 0, 1, 1, 0, 0, "draw", "draw"},
-    {"entropy, head", 32, 4096, GUMBEL_FEATURE_ENTROPY, 0, 0, 1, 0, 0, "hopper draw",
+    {"entropy, head", 32, 4096, GUMBEL_FEATURE_ENTROPY, 0, 0, 1, 0, 0, "hopper-statistics",
      "tensor draw"},
+    {"entropy, top, banned, head", 2048, 4096,
+     GUMBEL_FEATURE_ENTROPY | GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_BANNED, 0, 1, 1, 0, 0,
+     "hopper-statistics", "tensor alone"},
+    {"raw entropy, head", 32, 4096, GUMBEL_FEATURE_ENTROPY | GUMBEL_FEATURE_RAW, 0, 1, 1, 0, 0,
+     "hopper cluster", "tensor alone"},
     {"entropy, k, head", 32, 4096, GUMBEL_FEATURE_ENTROPY, K, 0, 1, 0, 0, "hopper cluster",
      "tensor alone"},
     {"entropy, program", 32, 0, GUMBEL_FEATURE_ENTROPY | GUMBEL_FEATURE_PROGRAM, 0, 0, 1, 0, 0,
@@ -133,11 +141,12 @@ static void few_allowed_tokens_select_rungs(void **state)
         uint32_t features;
         const char *rungs;
     } cases[] = {
-        {1, 4096, GUMBEL_FEATURE_MASK, "allowed draw-allowed"},
-        {37, 4096, GUMBEL_FEATURE_ALLOWED, "allowed draw-allowed"},
+        {1, 4096, GUMBEL_FEATURE_MASK, "allowed-fused"},
+        {37, 4096, GUMBEL_FEATURE_ALLOWED, "allowed-fused"},
         {38, 4096, GUMBEL_FEATURE_ALLOWED, "hopper edit"}, /* 38 * 1024 > V / 4 */
         {1, 4097, GUMBEL_FEATURE_MASK, "naive draw-allowed"},
         {1, 4096, GUMBEL_FEATURE_ALLOWED | GUMBEL_FEATURE_BANNED, "allowed edit"},
+        {1, 4096, GUMBEL_FEATURE_ALLOWED | GUMBEL_FEATURE_PENALTIES, "allowed edit"},
         {1, 4096, GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_TOP, "allowed cluster"},
         {1, 4096, GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_GIVEN, "allowed cluster"},
         {1, 4096, GUMBEL_FEATURE_MASK | GUMBEL_FEATURE_RAW, "hopper cluster"},
@@ -152,15 +161,16 @@ static void few_allowed_tokens_select_rungs(void **state)
         gumbel_problem q = few_allowed(cases[i].batch, cases[i].hidden_size, cases[i].features);
         assert_string_equal(plan_rungs(&hopper, &q, 0), cases[i].rungs);
     }
-    assert_string_equal(plan_rungs(&hopper, &p, GUMBEL_CAPABILITY_SUMMARIES),
-                        "allowed draw-allowed");
+    assert_string_equal(plan_rungs(&hopper, &p, GUMBEL_CAPABILITY_SUMMARIES), "allowed-fused");
+    assert_int_equal(cuda_read_rungs(&hopper.rungs, "-allowed-fused", "rungs", NULL), GUMBEL_OK);
+    assert_string_equal(plan_rungs(&hopper, &p, 0), "allowed draw-allowed");
     assert_string_equal(plan_rungs(&ampere, &p, 0), "tensor draw-allowed");
     assert_int_equal(cuda_read_rungs(&hopper.rungs, "-hopper", "rungs", NULL), GUMBEL_OK);
     assert_string_equal(plan_rungs(&hopper, &p, 0), "tensor draw-allowed");
     hopper.rungs = ampere.rungs;
     p.with_mass = 0;
     p.screen = plan_data;
-    assert_string_equal(plan_rungs(&hopper, &p, 0), "allowed draw-allowed");
+    assert_string_equal(plan_rungs(&hopper, &p, 0), "allowed-fused");
     p.transforms.max_allowed = 0;
     assert_string_equal(plan_rungs(&hopper, &p, 0), "screen");
 }

@@ -59,6 +59,7 @@ typedef enum cuda_module {
     CUDA_MODULE_FUSED_SM90, /* this and the following: Hopper only */
     CUDA_MODULE_FUSED_HALF_SM90,
     CUDA_MODULE_FUSED_FALLBACK,
+    CUDA_MODULE_ALLOWED_FUSED,
     CUDA_MODULE_ALLOWED_PRODUCT,
     CUDA_MODULE_SCREEN_DRAW,
     CUDA_MODULE_SCREEN_ROWS,
@@ -115,7 +116,7 @@ typedef struct cuda_device {
     CUfunction sum_masses[CUDA_DTYPES], normalise[CUDA_DTYPES];
     CUfunction fused_sm80[CUDA_DTYPES][CUDA_SM80_WIDTHS];
     CUfunction mixed_sm80[CUDA_F16 + 1];
-    CUfunction store_allowed[CUDA_F16 + 1];
+    CUfunction store_allowed[CUDA_F16 + 1], draw_allowed_fused[CUDA_F16 + 1];
     CUfunction fused_sm90[CUDA_F16 + 1][CUDA_SM90_WIDTHS][CUDA_SM90_CASES];
     /* Full passes after a draw with a screen, of up to CUDA_SCREEN_ROWS_MAX rows. */
     CUfunction fused_fallback[CUDA_F16 + 1][CUDA_SM90_WIDTHS];

@@ -22,6 +22,7 @@ const char *cuda_architectures(void) { return CUDA_ARCHITECTURES; }
 
 IMAGE(advance);
 IMAGE(allow);
+IMAGE(allowed_fused);
 IMAGE(allowed_product);
 IMAGE(best);
 IMAGE(entropy);

@@ -7,6 +7,7 @@
 
 extern const unsigned char cuda_image_advance[];
 extern const unsigned char cuda_image_allow[];
+extern const unsigned char cuda_image_allowed_fused[];
 extern const unsigned char cuda_image_allowed_product[];
 extern const unsigned char cuda_image_best[];
 extern const unsigned char cuda_image_entropy[];

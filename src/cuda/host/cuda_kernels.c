@@ -13,6 +13,7 @@
 static const unsigned char *const images[] = {
     [CUDA_MODULE_ADVANCE] = cuda_image_advance,
     [CUDA_MODULE_ALLOW] = cuda_image_allow,
+    [CUDA_MODULE_ALLOWED_FUSED] = cuda_image_allowed_fused,
     [CUDA_MODULE_ALLOWED_PRODUCT] = cuda_image_allowed_product,
     [CUDA_MODULE_BEST] = cuda_image_best,
     [CUDA_MODULE_ENTROPY] = cuda_image_entropy,
@@ -230,7 +231,13 @@ static gumbel_status get_sm90_kernels(cuda_device *cuda, gumbel_error *error)
 
 static gumbel_status get_allowed_kernels(cuda_device *cuda, gumbel_error *error)
 {
-    const cuda_module module = CUDA_MODULE_ALLOWED_PRODUCT;
+    const cuda_module module = CUDA_MODULE_ALLOWED_PRODUCT, fused = CUDA_MODULE_ALLOWED_FUSED;
+    GUMBEL_FORWARD(get_kernel(cuda, fused, "gumbel_draw_allowed_fused_bf16",
+                              CUDA_ALLOWED_FUSED_BYTES, &cuda->draw_allowed_fused[CUDA_BF16],
+                              error));
+    GUMBEL_FORWARD(get_kernel(cuda, fused, "gumbel_draw_allowed_fused_f16",
+                              CUDA_ALLOWED_FUSED_BYTES, &cuda->draw_allowed_fused[CUDA_F16],
+                              error));
     GUMBEL_FORWARD(get_kernel(cuda, module, "gumbel_store_allowed_bf16", CUDA_ALLOWED_PRODUCT_BYTES,
                               &cuda->store_allowed[CUDA_BF16], error));
     return get_kernel(cuda, module, "gumbel_store_allowed_f16", CUDA_ALLOWED_PRODUCT_BYTES,

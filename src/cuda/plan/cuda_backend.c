@@ -104,8 +104,8 @@ static gumbel_status queue_call(cuda_job *job, const cuda_plan *plan, const gumb
     fill_job(job, plan, masked, workspace);
     GUMBEL_FORWARD(cuda_push_context(job->cuda, job->error));
     const cuda_product *product = plan->product;
-    job->makes_masks = product && product->makes_masks && product->makes_masks(problem);
-    gumbel_status status = job->makes_masks ? GUMBEL_OK : cuda_run_allow(job, problem);
+    job->reads_lists = product && product->reads_lists && product->reads_lists(problem);
+    gumbel_status status = job->reads_lists ? GUMBEL_OK : cuda_run_allow(job, problem);
     if (status == GUMBEL_OK)
         status = run_plan(job, plan);
     cuda_pop_context(job->cuda);

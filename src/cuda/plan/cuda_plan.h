@@ -13,7 +13,7 @@
 #include "core/rungs/rung.h"
 #include "cuda/run/cuda_run.h"
 
-#define CUDA_PRODUCTS  7
+#define CUDA_PRODUCTS  8
 #define CUDA_ROW_RUNGS 14
 
 /* A rung that multiplies hidden states with a head. */
@@ -25,8 +25,9 @@ typedef struct cuda_product {
     uint32_t (*offers)(const gumbel_problem *problem);
     cuda_carver *carve; /* NULL: no arrays beyond those of every draw */
     gumbel_status (*run)(const cuda_job *job);
-    /* Whether it also makes the masks of the caller's lists of allowed tokens; NULL: never. */
-    int (*makes_masks)(const gumbel_problem *caller);
+    /* Whether it reads the caller's lists of allowed tokens, so that no launch has to make masks of
+     * them first; NULL: never. */
+    int (*reads_lists)(const gumbel_problem *caller);
 } cuda_product;
 
 /* A rung that serves the rows of a call from logits. */

@@ -14,6 +14,11 @@
      GUMBEL_CAPABILITY_SCALE | GUMBEL_CAPABILITY_BIAS | GUMBEL_CAPABILITY_SUMMARIES |              \
      GUMBEL_CAPABILITY_PRODUCT)
 
+/* Capabilities of a draw that reads its logits once. */
+#define CAPABILITIES_OF_A_DRAW                                                                     \
+    (GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE |            \
+     GUMBEL_CAPABILITY_SUMMARIES)
+
 static const char *hopper_refuses(const cuda_device *cuda, const gumbel_problem *p)
 {
     if (cuda->capability != CUDA_SM90_CAPABILITY)
@@ -44,7 +49,7 @@ static const char *refuse_many_allowed(const gumbel_problem *p)
 }
 
 /* Index of the product that stores all logits with the same bits. */
-#define HOPPER 3
+#define HOPPER 4
 
 static const char *allowed_refuses(const cuda_device *cuda, const gumbel_problem *p)
 {
@@ -58,12 +63,25 @@ static const char *allowed_refuses(const cuda_device *cuda, const gumbel_problem
     return hopper_refuses(cuda, p);
 }
 
-/* Lists that are short enough to be read without removing ids that rows share. */
-static int allowed_makes_masks(const gumbel_problem *caller)
+/* Whether lists alone allow tokens. */
+static int has_lists_alone(const gumbel_problem *caller)
 {
-    return (caller->features & GUMBEL_FEATURE_ALLOWED) &&
-           !(caller->features & GUMBEL_FEATURE_MASK) &&
+    return (caller->features & GUMBEL_FEATURE_ALLOWED) && !(caller->features & GUMBEL_FEATURE_MASK);
+}
+
+/* Lists that are short enough to be read without removing ids that rows share. */
+static int allowed_reads_lists(const gumbel_problem *caller)
+{
+    return has_lists_alone(caller) &&
            caller->batch * caller->transforms.max_allowed <= CUDA_ALLOWED_LISTED_MAX;
+}
+
+/* Lists that are short enough to be read by each CTA of a group of rows. */
+static int allowed_fused_reads_lists(const gumbel_problem *caller)
+{
+    const int64_t rows = caller->batch < CUDA_SCREEN_GROUP ? caller->batch : CUDA_SCREEN_GROUP;
+    return has_lists_alone(caller) &&
+           caller->transforms.max_allowed <= CUDA_ALLOWED_READ_MAX / rows;
 }
 
 static const char *screen_refuses(const cuda_device *cuda, const gumbel_problem *p)
@@ -166,13 +184,26 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
         .run = cuda_run_screen_truncated,
     },
     {
+        .rung = {.name = "allowed-fused",
+                 .method = "weights of tokens that masks allow are multiplied, and drawn from, in "
+                           "one launch",
+                 .kernels = "allowed_fused.cu",
+                 .supports = GUMBEL_FEATURE_MASK | GUMBEL_CAPABILITY_MASS |
+                             GUMBEL_CAPABILITY_NOISE | GUMBEL_CAPABILITY_BIAS |
+                             CAPABILITIES_OF_A_DRAW,
+                 .requires_any = GUMBEL_FEATURE_MASK},
+        .refuses = allowed_refuses,
+        .run = cuda_run_allowed_fused,
+        .reads_lists = allowed_fused_reads_lists,
+    },
+    {
         .rung = {.name = "allowed",
                  .method = "only weights of tokens that masks allow are multiplied",
                  .kernels = "allowed_product.cu",
                  .supports = GUMBEL_CAPABILITY_BIAS | GUMBEL_CAPABILITY_PRODUCT},
         .refuses = allowed_refuses,
         .run = cuda_run_allowed_product,
-        .makes_masks = allowed_makes_masks,
+        .reads_lists = allowed_reads_lists,
     },
     [HOPPER] =
         {
@@ -214,11 +245,6 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
 };
 
 /* ----------------------------------------------------------------------------------- rows ---- */
-
-/* Capabilities of a draw that reads its logits once. */
-#define CAPABILITIES_OF_A_DRAW                                                                     \
-    (GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE |            \
-     GUMBEL_CAPABILITY_SUMMARIES)
 
 /* Capabilities of kernels that serve every call on rows without a program. */
 #define CAPABILITIES_OF_ROWS                                                                       \

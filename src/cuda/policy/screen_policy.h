@@ -177,6 +177,22 @@ static inline int cuda_screen_stages(int width, int is_coarse)
 #define CUDA_ALLOWED_SIDE_BYTES 5120
 #define CUDA_ALLOWED_PRODUCT_BYTES                                                                 \
     (CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES + CUDA_ALLOWED_SIDE_BYTES)
+/* Draws of few allowed tokens in one launch: threads of a CTA, 128 that multiply and a warp a row;
+ * tokens that it multiplies together; blocks of 64 tokens that it examines at a time; columns of D
+ * that it copies at a time; bytes of its ring; and its shared memory. */
+#define CUDA_ALLOWED_THREADS     (128 + 32 * CUDA_SCREEN_GROUP)
+#define CUDA_ALLOWED_TILE        64
+#define CUDA_ALLOWED_WINDOW      128
+#define CUDA_ALLOWED_SEGMENT     256
+#define CUDA_ALLOWED_RING_BYTES  (207 * 1024)
+#define CUDA_ALLOWED_FUSED_BYTES (CUDA_ALLOWED_RING_BYTES + 20 * 1024)
+/* 1: the weights of a product come from registers, 0: from shared memory. */
+#define CUDA_ALLOWED_FROM_REGISTERS 0
+/* Ids of a group's lists that one CTA draws from alone; ids for each CTA if there are more; most
+ * ids that CTAs read themselves, rather than masks made of them. */
+#define CUDA_ALLOWED_ALONE        16
+#define CUDA_ALLOWED_PER_CTA      8
+#define CUDA_ALLOWED_READ_MAX     8448
 #define CUDA_SCREEN_SPLIT_THREADS (512 + 32)
 #define CUDA_SCREEN_SPLIT_BYTES   1024
 #define CUDA_SCREEN_MAKE_THREADS  256

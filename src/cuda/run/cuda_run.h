@@ -65,7 +65,7 @@ typedef struct cuda_job {
     float
         *head_logits; /* [B, V] at head_logits_stride: receives a head's logits; NULL: workspace */
     int64_t head_logits_stride;
-    int makes_masks;          /* the product makes the masks of lists of allowed tokens */
+    int reads_lists;          /* the product reads lists of allowed tokens: no masks exist */
     int expect_few_live_rows; /* size launches for few rows, not for the batch */
     CUstream stream;
     gumbel_error *error;
@@ -161,6 +161,7 @@ typedef void cuda_carver(gumbel_cursor *cursor, const cuda_device *cuda,
 gumbel_status cuda_run_naive(const cuda_job *job);
 gumbel_status cuda_run_sm80(const cuda_job *job);
 gumbel_status cuda_run_sm90(const cuda_job *job);
+gumbel_status cuda_run_allowed_fused(const cuda_job *job);
 gumbel_status cuda_run_allowed_product(const cuda_job *job); /* stores logits only */
 cuda_carver cuda_carve_screen;
 cuda_carver cuda_carve_statistics;

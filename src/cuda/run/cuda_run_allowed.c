@@ -1,12 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches the kernels of rows whose masks allow few tokens: the product of their weights, and a
- * draw from their logits.
+ * Launches the kernels of rows whose masks allow few tokens: one that multiplies their weights and
+ * draws; or the product of their weights, and a draw from their logits.
  */
 #include "core/fail.h"
 #include "cuda/fused/allowed/allowed_params.h"
 #include "cuda/policy/screen_policy.h"
 #include "cuda/run/cuda_run.h"
+
+gumbel_status cuda_run_allowed_fused(const cuda_job *job)
+{
+    cuda_allowed_draw_params s = {.call = job->params, .reads_lists = job->reads_lists};
+    const gumbel_problem *q = &s.call.problem;
+    const int64_t groups = (q->batch + CUDA_SCREEN_GROUP - 1) / CUDA_SCREEN_GROUP;
+    const int64_t ctas = job->cuda->multiprocessors, members = ctas > groups ? ctas / groups : 1;
+    const cuda_shape shape = {groups * members, CUDA_ALLOWED_THREADS, CUDA_ALLOWED_FUSED_BYTES, 1};
+    void *arguments[] = {&s};
+    s.call.splits = (int32_t)members;
+    s.call.tag = cuda_new_tag(job->cuda);
+    GUMBEL_ASSERT(q->sampling.num_samples <= CUDA_LOGITS_SAMPLES);
+    GUMBEL_ASSERT((size_t)(members * q->batch * q->sampling.num_samples) <=
+                  job->workspace.summaries_max);
+    GUMBEL_ASSERT(job->reads_lists ? q->transforms.allowed.offsets != NULL
+                                   : q->transforms.mask.data != NULL);
+    GUMBEL_ASSERT(q->weight.dtype != GUMBEL_FLOAT32 && q->hidden.dtype == q->weight.dtype);
+    return cuda_launch(job, job->cuda->draw_allowed_fused[cuda_dtype_of(q->weight.dtype)], shape,
+                       arguments);
+}
 
 gumbel_status cuda_run_allowed_product(const cuda_job *job)
 {
@@ -17,7 +37,7 @@ gumbel_status cuda_run_allowed_product(const cuda_job *job)
     const cuda_shape shape = {ctas > groups ? ctas : groups, CUDA_SCREEN_SCORE_THREADS,
                               CUDA_ALLOWED_PRODUCT_BYTES, 1};
     void *arguments[] = {&s};
-    if (job->makes_masks) {
+    if (job->reads_lists) {
         s.new_masks = job->workspace.allowed;
         s.mask_words = cuda_allowed_words(q);
         s.mask_tiles = (32 * s.mask_words + CUDA_HISTORY_TILE - 1) / CUDA_HISTORY_TILE;

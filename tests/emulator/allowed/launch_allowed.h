@@ -12,6 +12,9 @@
 void emulate_allowed_product(const cuda_allowed_params &s, int64_t ctas, uint64_t *random,
                              const char *what);
 
+/* Draws from hidden states in one launch, by s.call.splits CTAs for each group of rows. */
+void emulate_allowed_fused(const cuda_allowed_draw_params &s, uint64_t *random, const char *what);
+
 /* Draws from p.problem.logits by p.splits CTAs a row. */
 void emulate_draw_allowed(const cuda_params &p, uint64_t *random, const char *what);
 

@@ -34,7 +34,7 @@ struct table {
 inline bool same(double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); }
 
 /* Compares bits except those of NaNs: the compiler chooses which NaN a sum of two is. */
-bool same_bits(const table &x, const table &y)
+inline bool same_bits(const table &x, const table &y)
 {
     return std::equal(x.all.begin(), x.all.end(), y.all.begin(), [](float a, float b) {
         return memcmp(&a, &b, sizeof a) == 0 || (std::isnan(a) && std::isnan(b));
