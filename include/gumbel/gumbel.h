@@ -620,7 +620,8 @@ GUMBEL_CALL gumbel_workspace_most(const gumbel_device *device, const gumbel_limi
  *                  [eq. 1 to 4; FlashSampling, arXiv 2603.15854, Algorithm 2]
  *  head       A plain call never stores a [B, V] array. A call is plain if it has no transforms,
  *             truncation, ranks, kept, num_top, num_best, entropy, raw log-probabilities or given
- *             noise.
+ *             noise. On Hopper, a call with banned tokens, entropies or num_top <= 2 stores none
+ *             either if it is plain otherwise.
  *  sampling   NULL means the defaults
  *  output     written in full on success, unchanged on error
  *  workspace  gumbel_workspace_size() bytes for these arguments, or more, aligned to

@@ -12,22 +12,6 @@
  * same launch. */
 static int calls_with_few, calls_fused;
 
-/* Copies a matrix to a 16-bit dtype, with rows aligned to 16 bytes. */
-static gumbel_tensor narrow_tensor(request *req, const gumbel_tensor *t, gumbel_dtype dtype)
-{
-    const int64_t from = t->stride ? t->stride : t->cols, to = (t->cols + 7) / 8 * 8;
-    void *data = request_allocate(req, (size_t)(t->rows * to), dtype_size(dtype));
-    for (int64_t row = 0; row < t->rows; row++)
-        for (int64_t i = 0; i < t->cols; i++) {
-            const float x = dtype_load(t->data, t->dtype, row * from + i);
-            if (x != x)
-                dtype_store_nan(data, dtype, row * to + i);
-            else
-                dtype_store(data, dtype, row * to + i, x);
-        }
-    return tensor_of(data, dtype, t->rows, t->cols, to);
-}
-
 /* A request whose head suits Hopper's product, without masks, bans and lists. */
 static request *make_request(request_plan plan, gumbel_dtype dtype)
 {
@@ -37,8 +21,8 @@ static request *make_request(request_plan plan, gumbel_dtype dtype)
     if (plan.vocab_size && plan.vocab_size <= plan.first_token)
         plan.vocab_size = plan.first_token + 1;
     request *req = request_make(&plan, cpu);
-    req->head.weight = narrow_tensor(req, &req->head.weight, dtype);
-    req->head.hidden = narrow_tensor(req, &req->head.hidden, dtype);
+    req->head.weight = request_narrow_tensor(req, &req->head.weight, dtype);
+    req->head.hidden = request_narrow_tensor(req, &req->head.hidden, dtype);
     req->transforms.struct_size = sizeof req->transforms;
     req->sampling.transforms = &req->transforms;
     return req;

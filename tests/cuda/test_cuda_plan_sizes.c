@@ -49,6 +49,8 @@ static gumbel_problem random_problem(uint64_t *random)
         p.vocab = p.end_token = p.weight.rows = (p.vocab + 15) / 16 * 16;
         p.scale = 1;
         p.features &= plain[random_below(random, 3)];
+        if (random_below(random, 4) == 0)
+            p.features = GUMBEL_FEATURE_ENTROPY | GUMBEL_FEATURE_BANNED;
         p.with_mass = 0;
         p.sampling.num_samples = 1;
         p.sampling.noise = NULL;

@@ -93,12 +93,12 @@ test_problem make(int index)
 
 outcome *make_outcome(const test_problem &test)
 {
-    outcome *made = outcome_make(test.generated->plan.batch, 1);
-    outcome_widen(made, test.num_top, GUMBEL_PROCESSED);
+    outcome *empty = outcome_make(test.generated->plan.batch, 1);
+    outcome_widen(empty, test.num_top, GUMBEL_PROCESSED);
     if (test.entropy)
-        outcome_add_entropy(made);
-    made->output.ranks = made->output.kept = NULL;
-    return made;
+        outcome_add_entropy(empty);
+    empty->output.ranks = empty->output.kept = NULL;
+    return empty;
 }
 
 gumbel_sampling sampling_of(const test_problem &test)

@@ -221,8 +221,8 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
                  .kernels = "fused_sm90.cu, finish.cu",
                  .supports = GUMBEL_FEATURE_ENTROPY | GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_BANNED |
                              GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_MASS,
-                 .requires_any = GUMBEL_FEATURE_ENTROPY | GUMBEL_FEATURE_TOP |
-                                 GUMBEL_FEATURE_BANNED},
+                 .requires_any =
+                     GUMBEL_FEATURE_ENTROPY | GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_BANNED},
         .refuses = statistics_refuse,
         .carve = cuda_carve_statistics,
         .run = cuda_run_sm90,

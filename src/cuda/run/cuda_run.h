@@ -33,12 +33,12 @@ typedef struct cuda_screen_workspace {
 
 /* Arrays in the caller's workspace; NULL if a call does not use one. */
 typedef struct cuda_workspace {
-    uint32_t *allowed;          /* [B, cuda_allowed_words()] */
-    gumbel_summary *summaries;  /* [splits][B, S], reused by each launch of a batch */
-    size_t summaries_max;       /* their number */
-    uint64_t *row_thresholds;   /* [B, S][CUDA_THRESHOLD_WORDS] */
+    uint32_t *allowed;               /* [B, cuda_allowed_words()] */
+    gumbel_summary *summaries;       /* [splits][B, S], reused by each launch of a batch */
+    size_t summaries_max;            /* their number */
+    uint64_t *row_thresholds;        /* [B, S][CUDA_THRESHOLD_WORDS] */
     cuda_row_statistics *statistics; /* [splits][B], reused by each launch of a batch */
-    float *logits;              /* [B] rows at cuda_row_stride(), stored by a product */
+    float *logits;                   /* [B] rows at cuda_row_stride(), stored by a product */
     float *processed_rows;      /* [B] rows at cuda_row_stride(): z for best scores and entropies */
     int32_t *row_status;        /* [B]: output.status of a call with entropies and without status */
     float *edited;              /* [B] rows at cuda_row_stride(): edited copies of given logits */

@@ -132,6 +132,21 @@ static void transforms_from(const gumbel_sampling *s, gumbel_transforms *t, gumb
     }
 }
 
+gumbel_tensor request_narrow_tensor(request *req, const gumbel_tensor *t, gumbel_dtype dtype)
+{
+    const int64_t from = t->stride ? t->stride : t->cols, to = (t->cols + 7) / 8 * 8;
+    void *data = request_allocate(req, (size_t)(t->rows * to), dtype_size(dtype));
+    for (int64_t row = 0; row < t->rows; row++)
+        for (int64_t i = 0; i < t->cols; i++) {
+            const float x = dtype_load(t->data, t->dtype, row * from + i);
+            if (x != x)
+                dtype_store_nan(data, dtype, row * to + i);
+            else
+                dtype_store(data, dtype, row * to + i, x);
+        }
+    return tensor_of(data, dtype, t->rows, t->cols, to);
+}
+
 void request_rows(const request *whole, int64_t first, int64_t count, request *part)
 {
     gumbel_sampling *s = &part->sampling;

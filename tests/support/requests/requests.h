@@ -117,6 +117,9 @@ void request_skip_programs(gumbel_programs *programs, int64_t first);
 #define REQUEST_SHAPES 8
 float request_hostile_logit(int shape, int64_t i, int64_t vocab);
 
+/* A copy of a matrix in a 16-bit dtype, with rows aligned to 16 bytes; freed with the request. */
+gumbel_tensor request_narrow_tensor(request *generated, const gumbel_tensor *t, gumbel_dtype dtype);
+
 /* Rows [first, first + count) as a request: views, which need not be freed. */
 void request_rows(const request *whole, int64_t first, int64_t count, request *part);
 

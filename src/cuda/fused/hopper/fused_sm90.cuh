@@ -13,8 +13,8 @@
  *        the two CTAs of a cluster multicast hidden states to each other; with 129 to 256 rows they
  *        are paired: both take the same tile, for 128 rows each (sm90_cluster). The 5-dimensional
  *        tensor map permutes weight rows so that MMA row 16 w + 8 f + 2 h + l is token
- *        16 w + 4 h + 2 l + f: a thread holds two neighbouring tokens of each of its columns, a warp
- *        sixteen, which mostly lie in one block of noise.
+ *        16 w + 4 h + 2 l + f: a thread holds two neighbouring tokens of each of its columns, and a
+ *        warp sixteen, which mostly lie in one block of noise.
  * SMEM   a ring of stages, each of 128 x 64 weights (16 KiB) and N x 64 hidden states (128 N
  *        bytes), both in 128-byte swizzle; then the arrays of shared_sm90.cuh.
  * SYNC   full[s]: a consumer waits for the producer, which arrives once, and for the bytes of the

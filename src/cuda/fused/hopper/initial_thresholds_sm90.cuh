@@ -208,8 +208,8 @@ template <int n, class call> class initial_thresholds
             largest = fmaxf(largest, z);
         }
         const top_thresholds<n, call> tops(p, shared);
-        tops.raise(i, draw_threshold(second));
-        tops.publish(i, largest, words);
+        tops.raise_bound(i, draw_threshold(second));
+        tops.publish_largest(i, largest, words);
     }
 
     __device__ __forceinline__ int bound_index(int i, int block) const

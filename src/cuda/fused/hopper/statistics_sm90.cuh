@@ -12,8 +12,8 @@
 namespace
 {
 
-/* A service thread's part in a call with statistics. A load takes several microseconds while weights
- * are copied, so that what a tile needs is loaded before, or together with other loads. */
+/* The work of a service thread in a call with statistics. A load takes several microseconds while
+ * weights are copied; values that a tile needs are therefore loaded before, or all at once. */
 template <int n, class call> class statistics_server
 {
     static constexpr int turns = (n + SM90_SERVE_THREADS - 1) / SM90_SERVE_THREADS;
@@ -40,7 +40,7 @@ template <int n, class call> class statistics_server
         for (int k = 0; k < turns; k++) {
             lists[k] = {};
             published[k] = -INFINITY;
-            if (bans() && has_row(k))
+            if (bans_tokens() && has_row(k))
                 lists[k] = list_of_column(row_at(k));
         }
     }
@@ -52,7 +52,7 @@ template <int n, class call> class statistics_server
         const int consumer = turn % sm90_consumer::consumers;
         uint4 *const bits = shared.removed_bits + consumer * n;
         bool found = false;
-        if (!bans())
+        if (!bans_tokens())
             return;
 #pragma unroll
         for (int k = 0; k < turns; k++) {
@@ -67,9 +67,9 @@ template <int n, class call> class statistics_server
                     found |= mark_token(bits + i, list.first[j] - first);
             if (list.count > kFirstTokens && list.count <= kShortList)
                 found |= mark_list(p, bits + i, i, 0, 1, first);
-            for (uint32_t left = __ballot_sync(~0u, list.count > kShortList); left != 0;
-                 left &= left - 1) {
-                const int column = i - thread % 32 + __ffs(left) - 1;
+            for (uint32_t lanes = __ballot_sync(~0u, list.count > kShortList); lanes != 0;
+                 lanes &= lanes - 1) {
+                const int column = i - thread % 32 + __ffs(lanes) - 1;
                 found |= mark_list(p, bits + column, column, thread % 32, 32, first);
             }
         }
@@ -86,9 +86,9 @@ template <int n, class call> class statistics_server
         for (int k = 0; k < turns; k++)
             if (p.finds_tops() && has_row(k)) {
                 const sm90_tops own = shared.tops[row_at(k)];
-                all.raise(row_at(k), draw_threshold(own.z[1]));
+                all.raise_bound(row_at(k), draw_threshold(own.z[1]));
                 if (own.z[0] > published[k])
-                    all.publish(row_at(k), own.z[0], {0, 0});
+                    all.publish_largest(row_at(k), own.z[0], {0, 0});
                 published[k] = own.z[0];
             }
     }
@@ -115,7 +115,7 @@ template <int n, class call> class statistics_server
     }
 
   private:
-    __device__ __forceinline__ bool bans() const
+    __device__ __forceinline__ bool bans_tokens() const
     {
         return call::has_statistics && p.problem.features & GUMBEL_FEATURE_BANNED;
     }

@@ -172,8 +172,8 @@ __device__ __forceinline__ void update_best(sm90_best *best, sm90_best candidate
     }
 }
 
-/* The two largest z of a row, the larger first, or the lower id of two equal ones; 16 bytes, so that
- * a 128-bit compare-and-swap replaces them as a whole. */
+/* The two largest z of a row, the larger first, or the lower id of two equal ones; 16 bytes, so
+ * that a 128-bit compare-and-swap replaces them as a whole. */
 struct __align__(16) sm90_tops
 {
     float z[2]; /* -inf: none */
@@ -219,10 +219,10 @@ template <int n> struct shared_sm90 {
     /* If the call has statistics: */
     sm90_tops *tops;       /* [n] */
     float *top_thresholds; /* [n]: lower bound on the row's second largest z */
-    float *
-        weights; /* [mass_sets][mass_groups][n], beside a mass: sum of exp(z - largest) (z - largest) log2 e */
-    uint4 *removed_bits; /* [consumers][n]: one bit for each banned token of a tile */
-    int *removed_turn;   /* [consumers]: the last turn, from 1 on, whose tile has banned tokens */
+    float *weights;        /* [mass_sets][mass_groups][n]: beside a mass, the sum of
+                     * x log2 x, where x = exp(z - largest) */
+    uint4 *removed_bits;   /* [consumers][n]: one bit for each banned token of a tile */
+    int *removed_turn;     /* [consumers]: the last turn, from 1 on, whose tile has banned tokens */
 
     /* If it stores logits only: */
     float *subtile_maxima; /* [consumers][2][CUDA_SUBTILES][n] */

@@ -69,11 +69,11 @@ template <int n, class call> class top_thresholds
     __device__ __forceinline__ void raise_to_words(int i, ulonglong2 words) const
     {
         if (words.x >> THRESHOLD_BITS == p.tag && words.y >> THRESHOLD_BITS == p.tag)
-            raise(i, fminf(unpack_threshold(words.x), unpack_threshold(words.y)));
+            raise_bound(i, fminf(unpack_threshold(words.x), unpack_threshold(words.y)));
     }
 
     /* Publishes the z of a token of this CTA if it exceeds its word of `words`. */
-    __device__ __forceinline__ void publish(int i, float largest, ulonglong2 words) const
+    __device__ __forceinline__ void publish_largest(int i, float largest, ulonglong2 words) const
     {
         const int own = own_word();
         const uint64_t word = own ? words.y : words.x;
@@ -84,15 +84,15 @@ template <int n, class call> class top_thresholds
     }
 
     /* Raises the bound of row i. */
-    __device__ __forceinline__ void raise(int i, float bound) const
+    __device__ __forceinline__ void raise_bound(int i, float bound) const
     {
         if (bound > shared.top_thresholds[i])
             shared.top_thresholds[i] = bound;
     }
 
   private:
-    /* The index of this CTA's word. It alternates among neighbours, and among the CTAs that publish
-     * at once, which are 8 apart (initial_thresholds_sm90.cuh). */
+    /* The index of this CTA's word. The index alternates among neighbours, and among the CTAs that
+     * publish at once, which are 8 apart (initial_thresholds_sm90.cuh). */
     __device__ __forceinline__ int own_word() const
     {
         const int cta = p.template cta_index<n>();
