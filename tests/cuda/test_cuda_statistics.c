@@ -19,6 +19,7 @@ static request *make_request(request_plan plan, gumbel_dtype dtype, int banned, 
     request *req = request_make(&plan, cpu);
     req->head.weight = request_narrow_tensor(req, &req->head.weight, dtype);
     req->head.hidden = request_narrow_tensor(req, &req->head.hidden, dtype);
+    req->head.bias = (gumbel_tensor){0};
     req->transforms = (gumbel_transforms){.struct_size = sizeof req->transforms};
     req->sampling.transforms = &req->transforms;
     if (!banned)
@@ -153,17 +154,17 @@ static void compare_statistics(request *req, int num_top, int entropy, int64_t r
 static void statistics_of_rows(void)
 {
     static const int64_t batches[] = {1, 8, 40, 128, 129, 300, 64, 256};
-    static const int64_t vocabs[] = {151936, 16, 1008, 32768};
+    static const int64_t vocabs[] = {20016, 16, 1008, 4096};
     uint64_t random = 61;
-    for (int i = 0; i < 48; i++) {
+    for (int i = 0; i < 32; i++) {
         request_plan plan = {.batch = batches[i % 8],
                              .vocab = vocabs[i / 8 % 4],
                              .hidden_size = 64 + 8 * (i % 9),
                              .seed = 900 + (uint64_t)i};
         request *req = make_request(plan, i % 3 ? GUMBEL_BFLOAT16 : GUMBEL_FLOAT16, i % 2, &random);
-        compare_statistics(req, i % 3, i % 2 == 0 || i % 3 == 0, i % 5 ? 70 : 7);
+        compare_statistics(req, i % 3, i % 2 == 0 || i % 3 == 0, i % 5 ? 70 : 33);
     }
-    CHECK(!gpu_has_clusters() || calls_in_one_launch > 40, "%d calls", calls_in_one_launch);
+    CHECK(!gpu_has_clusters() || calls_in_one_launch > 26, "%d calls", calls_in_one_launch);
 }
 
 /* For compute-sanitizer. */

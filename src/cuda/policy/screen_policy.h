@@ -186,8 +186,6 @@ static inline int cuda_screen_stages(int width, int is_coarse)
 #define CUDA_ALLOWED_SEGMENT     256
 #define CUDA_ALLOWED_RING_BYTES  (207 * 1024)
 #define CUDA_ALLOWED_FUSED_BYTES (CUDA_ALLOWED_RING_BYTES + 20 * 1024)
-/* 1: the weights of a product come from registers, 0: from shared memory. */
-#define CUDA_ALLOWED_FROM_REGISTERS 0
 /* Ids of a group's lists that one CTA draws from alone; ids for each CTA if there are more; most
  * ids that CTAs read themselves, rather than masks made of them. */
 #define CUDA_ALLOWED_ALONE        16

@@ -5,7 +5,6 @@
 #include "wgmma_emulated.h"
 
 #include "screen_ptx_emulated.h"
-#include "wgmma_registers_emulated.h"
 
 #include "cuda/fused/allowed/allowed_fused.cu"
 

@@ -16,7 +16,6 @@
 #define GUMBEL_CUDA_RING_PRODUCT_CUH
 
 #include "cuda/fused/allowed/token_tiles.cuh"
-#include "cuda/fused/allowed/wgmma_registers.cuh"
 #include "cuda/fused/screen/screen_ptx.cuh"
 
 namespace
@@ -25,8 +24,6 @@ namespace
 constexpr int kChunk = 64; /* columns of a swizzled row of 128 bytes */
 constexpr int kChunks = CUDA_ALLOWED_SEGMENT / kChunk;
 constexpr int kUnits = CUDA_ALLOWED_SEGMENT / 8; /* of 16 bytes, a row */
-constexpr bool kFromRegisters = CUDA_ALLOWED_FROM_REGISTERS;
-static_assert(kChunks == 4, "two turns of registers have two chunks each");
 static_assert(kUnits == 32, "a warp copies a row of a segment");
 
 /* Whether the ring has room for stages of `rows` rows, of which `ahead` are in flight. */
@@ -142,10 +139,6 @@ template <bool half> class ring_product
         const uint32_t a = __shfl_sync(~0u, wgmma_address(stage), 0);
         const uint32_t b = __shfl_sync(~0u, wgmma_address(stage + weight_bytes(rows)), 0);
         if (chunks == kChunks) {
-            if (kFromRegisters) {
-                queue_rows(sum, stage, b, rows);
-                return;
-            }
             ptx_wgmma_fence();
 #pragma unroll
             for (int chunk = 0; chunk < kChunks; chunk++)
@@ -157,34 +150,6 @@ template <bool half> class ring_product
         for (int chunk = 0; chunk < chunks; chunk++) {
             ptx_wgmma_fence();
             queue_chunk(sum, a, b, rows, chunk);
-            ptx_wgmma_commit();
-        }
-    }
-
-    /* queue_products() of weights in registers, in two groups, by turns in two sets of registers:
-     * one loads while products read the other. */
-    static __device__ __forceinline__ void queue_rows(float (&sum)[4], const unsigned char *stage,
-                                                      uint32_t b, int rows)
-    {
-        constexpr int steps = kChunk / 16;
-        uint32_t words[2][2 * steps][4];
-#pragma unroll
-        for (int turn = 0; turn < 2; turn++) {
-            ptx_wgmma_wait<1>();
-#pragma unroll
-            for (int i = 0; i < 2 * steps; i++)
-                wgmma_load_rows(words[turn][i], stage + (2 * turn + i / steps) * rows * 128,
-                                i % steps);
-#pragma unroll
-            for (int i = 0; i < 2 * steps; i++)
-                wgmma_settle(words[turn][i]);
-            ptx_wgmma_fence();
-#pragma unroll
-            for (int i = 0; i < 2 * steps; i++)
-                wgmma_add_rows<half>(sum, words[turn][i],
-                                     wgmma_descriptor(b +
-                                                      (2 * turn + i / steps) * (kRows * 128 / 16) +
-                                                      2 * (i % steps)));
             ptx_wgmma_commit();
         }
     }

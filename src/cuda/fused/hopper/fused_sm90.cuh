@@ -45,6 +45,7 @@
 
 #include "cuda/fused/tile/bound_sm90.cuh"
 #include "cuda/fused/tile/finish_sm90.cuh"
+#include "cuda/fused/tile/summaries_sm90.cuh"
 #include "cuda/fused/hopper/epilogue_sm90.cuh"
 #include "cuda/fused/hopper/logits_sm90.cuh"
 #include "cuda/fused/hopper/mass_sm90.cuh"
@@ -397,9 +398,7 @@ __device__ __forceinline__ void run_fused_draw(const call &p, const CUtensorMap 
         if (p.ends_call())
             finish_call(p, shared);
         else
-            shared.write_summaries(p);
-        if constexpr (call::has_statistics)
-            write_statistics(p, shared);
+            write_results(p, shared);
     }
     if (sm90_cluster<n>::ctas > 1) /* until then, other CTAs arrive at this CTA's barriers */
         sm90_cluster<n>::sync();

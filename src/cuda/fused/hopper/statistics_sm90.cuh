@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Calls with statistics: the service warps find the banned tokens of each tile, and keep the bounds
- * of the two largest z; after the last tile, the consumers write the CTA's statistics.
+ * of the two largest z.
  */
 #ifndef GUMBEL_CUDA_STATISTICS_SM90_CUH
 #define GUMBEL_CUDA_STATISTICS_SM90_CUH
@@ -164,58 +164,6 @@ template <int n, class call> class statistics_server
         return found;
     }
 };
-
-/* Sums doubles over `count` neighbouring lanes. */
-template <int count> __device__ __forceinline__ double sum_of_lanes(double x)
-{
-    for (int lanes = count / 2; lanes > 0; lanes /= 2)
-        x += __shfl_xor_sync(~0u, x, lanes);
-    return x;
-}
-
-/* Writes the statistics of a set of masses, of summary `split`; the two largest z are those of set
- * 0. A few lanes merge the masses of a row. For all consumer threads, after the last draw. */
-template <int n>
-__device__ __forceinline__ void write_statistics_of_set(const sm90_statistics_call &p,
-                                                        const shared_sm90<n> &shared, int set,
-                                                        int split)
-{
-    constexpr int groups = shared_sm90<n>::mass_groups;
-    const int group = threadIdx.x % groups, rows = p.template column_count<n>();
-    cuda_row_statistics *to = p.statistics + split * p.problem.batch + p.template first_row<n>();
-    for (int base = 0; base < rows; base += SM90_DRAW_THREADS / groups) {
-        const int i = base + threadIdx.x / groups;
-        const int at = (set * groups + group) * n + (i < rows ? i : 0);
-        const float2 mass = shared.masses[at];
-        float reference = mass.x;
-        for (int lanes = groups / 2; lanes > 0; lanes /= 2)
-            reference = fmaxf(reference, __shfl_xor_sync(~0u, reference, lanes));
-        double sum = 0.0, weighted = 0.0;
-        if (mass.y > 0.0f) {
-            const double below = (double)mass.x - reference, factor = exp(below);
-            sum = mass.y * factor;
-            weighted = (shared.weights[at] * (double)LN2 + mass.y * below) * factor;
-        }
-        sum = sum_of_lanes<groups>(sum);
-        weighted = sum_of_lanes<groups>(weighted);
-        if (group != 0 || i >= rows)
-            continue;
-        const sm90_tops none = {{-INFINITY, -INFINITY}, {-1, -1}};
-        const sm90_tops tops = set == 0 ? shared.tops[i] : none;
-        to[i] = {sum, weighted, reference, {tops.z[0], tops.z[1]}, {tops.id[0], tops.id[1]}, {}};
-    }
-}
-
-/* Writes the CTA's statistics, as shared_sm90::write_summaries() its summaries. */
-template <int n>
-__device__ __forceinline__ void write_statistics(const sm90_statistics_call &p,
-                                                 const shared_sm90<n> &shared)
-{
-    const int cta = p.template cta_index<n>();
-    write_statistics_of_set(p, shared, 0, cta);
-    if (p.template is_paired<n>())
-        write_statistics_of_set(p, shared, 1, cta + p.template cta_count<n>());
-}
 
 } // namespace
 

@@ -9,6 +9,7 @@
 
 #include "maths/summary.h"
 #include "cuda/fused/tile/case_sm90.cuh"
+#include "cuda/fused/tile/draw_state_sm90.cuh"
 #include "cuda/common/merge.cuh"
 #include "cuda/common/ptx.cuh"
 
@@ -109,87 +110,6 @@ __device__ __forceinline__ void sm90_wait_cycles(uint32_t start, uint32_t cycles
         __nanosleep(backoff);
     __syncwarp();
 }
-
-/* Parameters of a draw. */
-struct sm90_draw {
-    uint64_t seed;
-    uint32_t position, sample;
-    float inverse_temperature;
-    int greedy;
-};
-
-/* The filter of a block and draw: the least sum that may win, finite, or +inf if there is nothing
- * to draw; in the first tile, first_word_of() the block. */
-union sm90_bound {
-    float min_sum;
-    uint32_t first_word;
-};
-
-/* Bits of flags[0] where logits are stored by bounds. */
-enum sm90_bounds_flag : uint32_t {
-    SM90_STOP_RAISING = 1, /* no more bounds are needed */
-    SM90_ALL_STARTED = 2,  /* all CTAs have started, so that bounds are those of this launch */
-};
-
-/* A token that passed its bound. */
-struct sm90_candidate {
-    float sum;
-    uint32_t place; /* its draw, 8 bits; then its index in the tile */
-};
-
-/* The best token of a draw; 16 bytes, so that a 128-bit compare-and-swap replaces it as a whole. */
-struct __align__(16) sm90_best
-{
-    float score, z;
-    int id;
-    uint32_t unused;
-
-    __device__ __forceinline__ ulonglong2 to_bits() const
-    {
-        return {__float_as_uint(score) | (uint64_t)__float_as_uint(z) << 32,
-                (uint32_t)id | (uint64_t)unused << 32};
-    }
-};
-
-/* Replaces *best by `next` if *best equals `seen`; returns the old value. */
-__device__ __forceinline__ sm90_best swap_best(sm90_best *best, sm90_best seen, sm90_best next)
-{
-    ulonglong2 was = ptx_cas_shared_16(best, seen.to_bits(), next.to_bits());
-    return {__uint_as_float((uint32_t)was.x), __uint_as_float((uint32_t)(was.x >> 32)),
-            (int)(uint32_t)was.y, 0};
-}
-
-/* Replaces *best by `candidate` if that has a higher score, or an equal one and a lower id. */
-__device__ __forceinline__ void update_best(sm90_best *best, sm90_best candidate)
-{
-    sm90_best seen, found = swap_best(best, candidate, candidate); /* only reads */
-    while (candidate.score > found.score ||
-           (candidate.score == found.score && candidate.id < found.id)) {
-        seen = found;
-        found = swap_best(best, seen, candidate);
-        if (found.id == seen.id && found.score == seen.score)
-            return;
-    }
-}
-
-/* The two largest z of a row, the larger first, or the lower id of two equal ones; 16 bytes, so
- * that a 128-bit compare-and-swap replaces them as a whole. */
-struct __align__(16) sm90_tops
-{
-    float z[2]; /* -inf: none */
-    int id[2];
-
-    __device__ __forceinline__ ulonglong2 to_bits() const
-    {
-        return {__float_as_uint(z[0]) | (uint64_t)__float_as_uint(z[1]) << 32,
-                (uint32_t)id[0] | (uint64_t)(uint32_t)id[1] << 32};
-    }
-    static __device__ __forceinline__ sm90_tops of_bits(ulonglong2 bits)
-    {
-        return {{__uint_as_float((uint32_t)bits.x), __uint_as_float((uint32_t)(bits.x >> 32))},
-                {(int)(uint32_t)bits.y, (int)(uint32_t)(bits.y >> 32)}};
-    }
-};
 
 template <int n> struct shared_sm90 {
     static constexpr int stage_bytes = SM90_WEIGHT_BYTES + n * SM90_DEPTH * 2;
@@ -386,16 +306,6 @@ template <int n> struct shared_sm90 {
             clear_statistics();
     }
 
-    /* Writes the CTA's summaries, of paired CTAs one for each consumer; for all consumer threads,
-     * after the last draw. */
-    template <class call> __device__ void write_summaries(const call &p) const
-    {
-        const int cta = p.template cta_index<n>();
-        write_summaries_of_set(p, 0, cta);
-        if (p.template is_paired<n>())
-            write_summaries_of_set(p, 1, cta + p.template cta_count<n>());
-    }
-
   private:
     __device__ __forceinline__ void clear_statistics() const
     {
@@ -407,39 +317,6 @@ template <int n> struct shared_sm90 {
         }
         if (threadIdx.x < consumers)
             removed_turn[threadIdx.x] = 0;
-    }
-
-    /* Writes summaries of a set of masses; those of set 0 have the best tokens. mass_groups
-     * lanes write a draw's summary, and each adds one mass. */
-    template <class call>
-    __device__ __forceinline__ void write_summaries_of_set(const call &p, int set, int split) const
-    {
-        const int samples = p.sample_count(), group = threadIdx.x % mass_groups;
-        const int draws = p.template column_count<n>() * samples;
-        gumbel_summary *to =
-            p.summaries + split * p.problem.batch * samples + p.template draw_of<n>(0);
-        for (int at = 0; at < draws; at += SM90_DRAW_THREADS / mass_groups) {
-            int i = at + threadIdx.x / mass_groups, column = i < draws ? i / samples : 0;
-            gumbel_summary s;
-            gumbel_summary_empty(&s);
-            if (p.with_mass()) {
-                float2 m = masses[(set * mass_groups + group) * n + column];
-                s.max_z = m.x;
-                if (m.y > 0.0f) /* 0 or NaN if z is too large for exp(z - m.x) to be exact */
-                    gumbel_mass_add_block(&s, m.x, m.y);
-                merge_masses_of_lanes<mass_groups>(&s);
-            }
-            if (i >= draws || group != 0)
-                continue;
-            if (set == 0) {
-                const int own = i % samples * n + column;
-                s.best_score = best[own].score;
-                s.best_z = best[own].z;
-                s.best_id = best[own].id;
-                s.flags = flags[own];
-            }
-            to[i] = s;
-        }
     }
 };
 
