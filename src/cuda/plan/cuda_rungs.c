@@ -21,7 +21,7 @@
 
 static const char *hopper_refuses(const cuda_device *cuda, const gumbel_problem *p)
 {
-    if (cuda->capability != CUDA_SM90_CAPABILITY)
+    if (cuda->base.capability != CUDA_SM90_CAPABILITY)
         return "the GPU is not of capability 9.0";
     if (p->weight.dtype != p->hidden.dtype || p->weight.dtype == GUMBEL_FLOAT32)
         return "weights and hidden states are not both bfloat16 or both float16";
@@ -221,8 +221,8 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
                  .kernels = "fused_sm90.cu, finish.cu",
                  .supports = GUMBEL_FEATURE_ENTROPY | GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_BANNED |
                              GUMBEL_CAPABILITY_LISTS | GUMBEL_CAPABILITY_MASS,
-                 .requires_any = GUMBEL_FEATURE_ENTROPY | GUMBEL_FEATURE_TOP |
-                                 GUMBEL_FEATURE_BANNED},
+                 .requires_any =
+                     GUMBEL_FEATURE_ENTROPY | GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_BANNED},
         .refuses = statistics_refuse,
         .carve = cuda_carve_statistics,
         .run = cuda_run_sm90,
