@@ -72,11 +72,12 @@ def read_image(data, start):
 def check_images(library, listing):
     """Compares the images with the listing; returns {group: architectures} and all images."""
     data, folder = library.read_bytes(), listing.parent
-    groups, images = {}, []
+    groups, images, places = {}, [], set()
     for line in listing.read_text().splitlines():
         source, group, *promised = line.split()
         image = (folder / f"{pathlib.Path(source).name}.fatbin").read_bytes()
         assert data.count(image) == 1, f"the library has {data.count(image)} images of {source}"
+        places.add(data.index(image))
         found = read_image(data, data.index(image))
         assert sorted(found) == sorted(promised), f"{source}: {sorted(found)}, not {promised}"
         kernels = [set(each) for each in found.values() if each is not None]
@@ -85,6 +86,7 @@ def check_images(library, listing):
         images.append(found)
     count = len(re.findall(re.escape(MAGIC) + rb"\x01\x00\x10\x00", data))
     assert count == len(images), f"the library has {count} images; {len(images)} are listed"
+    assert count == len(places), "two sources have the same image"
     assert set(groups) == set(GROUPS)
     return groups, images
 
