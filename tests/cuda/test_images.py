@@ -17,7 +17,9 @@ import struct
 import sys
 
 MAGIC = struct.pack("<I", 0xBA55ED50)
+ZSTD = struct.pack("<I", 0xFD2FB528)
 PTX, MACHINE_CODE = 1, 2
+ARCHITECTURE_SPECIFIC = 1 << 20  # of an entry's flags: the 'a' of sm_90a
 # Maximum shared memory of a CTA: the CUDA C++ Programming Guide. The smallest come before the
 # largest, as the driver keeps a kernel's last value.
 SHARED_KIB = {80: 163, 86: 99, 89: 99, 120: 99, 100: 227, 90: 227}
@@ -36,33 +38,38 @@ def read_sections(elf):
     }
 
 
-def read_machine_code(elf, number):
-    """The architecture, and the static shared memory of each kernel, {name: bytes}."""
-    name = re.search(rb"-arch sm_(\d+a?)\b", elf)
+def read_machine_code(elf, architecture):
+    """The static shared memory of each kernel, {name: bytes}; None if nvcc compressed the file."""
+    if elf[:4] == ZSTD:
+        return None
+    name = re.search(rb"-arch (sm_\d+a?)\b", elf)
     assert elf[:4] == b"\x7fELF" and name, "machine code is ELF that names its architecture"
-    assert name[1].rstrip(b"a") == b"%d" % number, (name[1], number)
+    assert name[1].decode() == architecture, (name[1], architecture)
+    number = int(re.sub(r"\D", "", architecture))
     sections = read_sections(elf)
     kernels = [each[len(".text.") :] for each in sections if each.startswith(".text.gumbel_")]
     assert kernels, "machine code has kernels"
     # From sm_90 on, a kernel's size includes what CUDA reserves, which the maximum does not.
     reserved = 1024 if number >= 90 else 0
     sizes = {each: sections.get(f".nv.shared.{each}", 0) for each in kernels}
-    static = {each: max(0, size - reserved) for each, size in sizes.items()}
-    return f"sm_{name[1].decode()}", static
+    return {each: max(0, size - reserved) for each, size in sizes.items()}
 
 
 def read_image(data, start):
-    """{architecture: {kernel: static shared bytes}, or None for PTX} of the fat binary there."""
+    """{architecture: {kernel: static shared bytes}} of the fat binary there; for PTX and compressed
+    files None instead of the kernels."""
     _, _, header, size = struct.unpack_from("<IHHQ", data, start)
     found, place, end = {}, start + header, start + header + size
     while place < end:
         kind, _, header, size = struct.unpack_from("<HHIQ", data, place)
         number, = struct.unpack_from("<I", data, place + 28)
+        flags, = struct.unpack_from("<Q", data, place + 40)
         content = data[place + header : place + header + size]
         assert kind in (PTX, MACHINE_CODE) and len(content) == size, (kind, size)
         name, kernels = f"compute_{number}", None
         if kind == MACHINE_CODE:
-            name, kernels = read_machine_code(content, number)
+            name = f"sm_{number}{'a' if flags & ARCHITECTURE_SPECIFIC else ''}"
+            kernels = read_machine_code(content, name)
         assert name not in found, f"{name} occurs twice"
         found[name] = kernels
         place += header + size
