@@ -269,6 +269,23 @@ typedef struct gumbel_device_info {
  * GPU.                                                                                 since 0.3 */
 GUMBEL_API const char *gumbel_cuda_architectures(void);
 
+#ifdef GUMBEL_UNSTABLE
+/* gumbel_cuda_architecture(): the architecture of this build that serves a GPU.
+ *  kernels     "portable" (capability 8.0 and later; for every call except programs), "clusters"
+ *              (9.0 and later: thread-block clusters) or "hopper" (9.0 alone: wgmma and TMA)
+ *  capability  compute capability, 10 * major + minor: 89 is 8.9
+ *  returns     one of gumbel_cuda_architectures(), as the driver chooses: machine code of the same
+ *              major version, else PTX. "" if a GPU of this capability cannot run these kernels,
+ *              the build lacks them, or `kernels` is NULL or another name. gumbel_open() supports a
+ *              GPU if portable kernels serve it. Static storage; never NULL; requires no driver
+ *              and no GPU; any thread.                     since 0.3; unstable until 1.0 */
+GUMBEL_API const char *gumbel_cuda_architecture(const char *kernels, int32_t capability);
+
+/* Returns the compute capability of an open GPU, 10 * major + minor: 89 is 8.9. 0 for a CPU, and
+ * for NULL. Any thread.                                   since 0.3; unstable until 1.0 */
+GUMBEL_API int32_t gumbel_device_capability(const gumbel_device *device);
+#endif
+
 /* gumbel_describe(): describe an open device; writes at most info->struct_size bytes.
  *  returns    GUMBEL_OK, GUMBEL_ERROR_ARGUMENT.                                        since 0.1 */
 GUMBEL_CALL gumbel_describe(const gumbel_device *device, gumbel_device_info *info);

@@ -49,6 +49,15 @@ inline const char *version_string() noexcept { return gumbel_version_string(); }
 /* The GPU architectures of the linked library's kernels; "" if it has none. */
 inline const char *cuda_architectures() noexcept { return gumbel_cuda_architectures(); }
 
+#ifdef GUMBEL_UNSTABLE
+/* The architecture whose kernels ("portable", "clusters", "hopper") serve a GPU of this capability,
+ * 10 * major + minor; "" if none does. */
+inline const char *cuda_architecture(const char *kernels, int capability) noexcept
+{
+    return gumbel_cuda_architecture(kernels, capability);
+}
+#endif
+
 inline const char *to_string(status of) noexcept
 {
     return gumbel_status_string(static_cast<gumbel_status>(of));

@@ -378,6 +378,8 @@ static void check_devices(const problem &of, gumbel::values::device &device)
     CHECK(gumbel::version() == GUMBEL_VERSION && *gumbel::version_string() == '0');
     const std::string kernels = gumbel::cuda_architectures();
     CHECK(kernels.empty() || kernels.find("sm_90") != std::string::npos);
+    CHECK(kernels.find(gumbel::cuda_architecture("hopper", 90)) != std::string::npos);
+    CHECK(*gumbel::cuda_architecture("hopper", 120) == 0 && device.capability() == 0);
     CHECK(*gumbel::to_string(gumbel::status::argument) &&
           *gumbel::to_string(gumbel::row_status::nan));
     const auto text = device.explain(of.head(), how());

@@ -66,6 +66,9 @@ def open_device(name: str, isa: Optional[str], threads: Optional[int]) -> ctypes
         return _devices[key]
 
 
+KERNELS = ("portable", "clusters", "hopper")  # as gumbel_cuda_architecture() names them
+
+
 @dataclass(frozen=True)
 class Info:
     """Description of the library, of its build and of one device."""
@@ -81,10 +84,29 @@ class Info:
     """GPU architectures of the build's kernels, as in ("sm_80", "sm_90", "sm_90a", "compute_90");
     compute_NN is PTX, which the driver compiles for later GPUs. () for a build without kernels."""
 
+    capability: str
+    """Compute capability of a CUDA device, as in "9.0"; "" for a CPU."""
+    cuda_images: Tuple[Tuple[str, str], ...]
+    """The kernels that serve this GPU, and the architecture that each is compiled for: "portable",
+    those with thread-block "clusters", and those for "hopper" alone. (("portable", "sm_80"),) on an
+    A100; () for a CPU."""
+
     @property
     def cuda_kernels(self) -> bool:
         """Whether the build has CUDA kernels."""
         return bool(self.cuda_architectures)
+
+
+def find_cuda_images(capability: int) -> Tuple[Tuple[str, str], ...]:
+    """Info.cuda_images of a GPU of this capability, 10 * major + minor."""
+    find = _abi.lib.gumbel_cuda_architecture
+    images = ((name, find(name.encode(), capability).decode()) for name in KERNELS)
+    return tuple((name, image) for name, image in images if image)
+
+
+def format_capability(capability: int) -> str:
+    """10 * major + minor as "major.minor"; "" for 0."""
+    return f"{capability // 10}.{capability % 10}" if capability else ""
 
 
 def info(*, device: str = "cpu", isa: Optional[str] = None, threads: Optional[int] = None) -> Info:
@@ -102,7 +124,9 @@ def info(*, device: str = "cpu", isa: Optional[str] = None, threads: Optional[in
     if not re.fullmatch(r"cpu|cuda:[0-9]{1,4}", device):
         raise ValueError(f"device: {format_value(device)} is none of cpu, cuda:0, cuda:1, ...")
     about = _abi.DeviceInfo()
-    _abi.check_status(_abi.lib.gumbel_describe(open_device(device, isa, threads), about))
+    opened = open_device(device, isa, threads)
+    _abi.check_status(_abi.lib.gumbel_describe(opened, about))
+    capability = _abi.lib.gumbel_device_capability(opened)
     available = (n for n, v in _ISAS.items() if n != "auto" and _abi.lib.gumbel_isa_available(v))
     isa_in_use = _abi.lib.gumbel_isa_name(about.isa).decode()
     return Info(
@@ -114,4 +138,6 @@ def info(*, device: str = "cpu", isa: Optional[str] = None, threads: Optional[in
         device=_abi.decode_text(about.name),
         description=_abi.decode_text(about.description),
         cuda_architectures=tuple(_abi.lib.gumbel_cuda_architectures().decode().split()),
+        capability=format_capability(capability),
+        cuda_images=find_cuda_images(capability),
     )

@@ -212,6 +212,8 @@ def test_info_and_version():
     assert about.tile % 64 == 0
     assert about.cuda_kernels == bool(about.cuda_architectures)
     assert all(re.fullmatch(r"(sm|compute)_\d+a?", each) for each in about.cuda_architectures)
+    assert (about.capability, about.cuda_images) == ("", ())
+    assert hash(about) == hash(gumbel.info(threads=2))
 
 
 def test_info_of_a_gpu_describes_it_or_names_what_is_missing():

@@ -28,6 +28,16 @@ void gumbel_close(gumbel_device *device)
 
 const char *gumbel_cuda_architectures(void) { return cuda_architectures(); }
 
+const char *gumbel_cuda_architecture(const char *kernels, int32_t capability)
+{
+    return kernels ? cuda_find_architecture(kernels, capability) : "";
+}
+
+int32_t gumbel_device_capability(const gumbel_device *device)
+{
+    return device ? device->capability : 0;
+}
+
 gumbel_status gumbel_describe(const gumbel_device *device, gumbel_device_info *info)
 {
     gumbel_device_info full = {0};

@@ -278,6 +278,7 @@ static inline void gumbel_problem_assert(const gumbel_problem *problem) { (void)
 /* The first member of every backend's device struct. */
 struct gumbel_device {
     const gumbel_backend *backend;
+    int32_t capability; /* CUDA: 10 * major + minor; CPU: 0 */
 };
 
 #endif

@@ -51,6 +51,14 @@ class Info(Case):
         self.assertEqual(info["devices"]["cpu"], "available")
         self.assertTrue(info["devices"]["cuda"])
         self.assertRegex(info["cuda_architectures"], r"^$|^(sm_\d+a? ?)+(compute_\d+ ?)*$")
+        names = info["cuda_architectures"].split()
+        for images in (*info["cuda_images"].values(), *(each["images"] for each in info["gpus"])):
+            self.assertEqual(list(images), ["portable", "clusters", "hopper"])
+            self.assertLessEqual(set(images.values()), {"", *names})
+        hopper = ["sm_90", "sm_90", "sm_90a"] if names else [""] * 3
+        self.assertEqual(list(info["cuda_images"]["9.0"].values()), hopper)
+        self.assertEqual(info["cuda_images"]["12.0"]["hopper"], "")
+        self.assertEqual(info["gpus"] == [], bool(re.search("^cuda ", self.succeed("info"), re.M)))
 
     def test_every_isa(self):
         for isa in self.succeed_json("info")["isas"]:

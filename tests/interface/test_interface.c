@@ -186,6 +186,8 @@ static void device_info_describes_the_device(void **state)
                   (int)info.threads, (int)info.tile);
     assert_int_equal(gumbel_describe(NULL, &info), GUMBEL_ERROR_ARGUMENT);
     assert_int_equal(gumbel_describe(*state, NULL), GUMBEL_ERROR_ARGUMENT);
+    assert_int_equal(gumbel_device_capability(*state), 0);
+    assert_int_equal(gumbel_device_capability(NULL), 0);
 }
 
 /* ----------------------------------------------------------------------------- workspaces ---- */
@@ -386,6 +388,21 @@ static void status_strings_and_versions(void **state)
     assert_string_equal(gumbel_version_string(), version);
     const char *architectures = gumbel_cuda_architectures();
     assert_true(architectures && (!*architectures || strstr(architectures, "sm_90a")));
+    assert_string_equal(gumbel_cuda_architecture("hopper", 90), *architectures ? "sm_90a" : "");
+    static const char *const groups[] = {"portable", "clusters", "hopper", "", "sm_90", NULL};
+    for (int i = 0; i < 6; i++) /* no group serves Turing or a capability that cannot be */
+        for (int old = 0; old < 5; old++)
+            assert_string_equal(
+                gumbel_cuda_architecture(groups[i], (const int[]){INT32_MIN, -90, 0, 75, 79}[old]),
+                "");
+    for (int capability = 80; capability <= 130; capability++) {
+        for (int i = 0; i < 6; i++) {
+            const char *serves = gumbel_cuda_architecture(groups[i], capability);
+            assert_true(strstr(architectures, serves) && (i < 3 || !*serves));
+            assert_true(i == 0 || capability >= 90 || !*serves);
+            assert_true(i != 2 || capability == 90 || !*serves);
+        }
+    }
     for (int i = -2; i < 100; i++) {
         const char *a = gumbel_status_string((gumbel_status)i);
         const char *b = gumbel_row_status_string((gumbel_row_status)i);

@@ -70,6 +70,11 @@ template <class Policy> class basic_device : public step_calls<Policy, basic_dev
     /* Whether the device's data are in host memory: true for a CPU, false for a GPU. */
     bool in_host_memory() const noexcept { return host_; }
 
+#ifdef GUMBEL_UNSTABLE
+    /* Compute capability of a GPU, 10 * major + minor; 0 for a CPU. */
+    int capability() const noexcept { return gumbel_device_capability(device_); }
+#endif
+
     returned<device_info> describe() const
     {
         error failure;

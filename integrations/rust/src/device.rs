@@ -151,6 +151,14 @@ impl Device {
         Check { host: self.host, reads: false }
     }
 
+    /// Compute capability of a GPU, 10 * major + minor; 0 for a CPU.
+    ///
+    /// Unstable until 1.0.
+    pub fn capability(&self) -> i32 {
+        // SAFETY: the device is open.
+        unsafe { ffi::gumbel_device_capability(self.as_raw()) }
+    }
+
     /// Describes this device.
     pub fn describe(&self) -> Result<DeviceInfo> {
         let mut info = ffi::gumbel_device_info {

@@ -19,6 +19,8 @@ extern "C" {
     ) -> i32;
     pub fn gumbel_close(device: *mut gumbel_device);
     pub fn gumbel_cuda_architectures() -> *const c_char;
+    pub fn gumbel_cuda_architecture(kernels: *const c_char, capability: i32) -> *const c_char;
+    pub fn gumbel_device_capability(device: *const gumbel_device) -> i32;
     pub fn gumbel_describe(device: *const gumbel_device, info: *mut gumbel_device_info) -> i32;
     pub fn gumbel_workspace_size(
         device: *const gumbel_device,

@@ -91,6 +91,18 @@ pub fn cuda_architectures() -> &'static str {
     error::read_static_text(unsafe { ffi::gumbel_cuda_architectures() })
 }
 
+/// The architecture of the linked library whose kernels serve a GPU of this capability,
+/// 10 * major + minor; "" if none does.
+///
+/// `kernels` is "portable" (capability 8.0 and later), "clusters" (9.0 and later) or "hopper"
+/// (9.0).
+/// Unstable until 1.0.
+pub fn cuda_architecture(kernels: &str, capability: i32) -> &'static str {
+    let name = std::ffi::CString::new(kernels).unwrap_or_default();
+    // SAFETY: the text ends with a NUL byte; the function returns static storage.
+    error::read_static_text(unsafe { ffi::gumbel_cuda_architecture(name.as_ptr(), capability) })
+}
+
 impl RowStatus {
     /// A description of the status in English.
     pub fn phrase(self) -> &'static str {

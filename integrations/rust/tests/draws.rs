@@ -411,6 +411,11 @@ fn a_device_describes_itself() {
     assert!(RowStatus::Nan.phrase().len() > 3);
     let kernels = gumbel::cuda_architectures();
     assert!(kernels.is_empty() || kernels.contains("sm_90"), "{kernels}");
+    let hopper = gumbel::cuda_architecture("hopper", 90);
+    assert!(kernels.contains(hopper) && hopper.is_empty() == kernels.is_empty(), "{hopper}");
+    assert_eq!(gumbel::cuda_architecture("hopper", 120), "");
+    assert_eq!(gumbel::cuda_architecture("other\0", 90), "");
+    assert_eq!(device.capability(), 0);
     let most = gumbel::Limits { batch: B, hidden_size: D, ..Default::default() };
     let one = device.workspace_size(&problem.head(), &how(), None).unwrap();
     assert!(device.workspace_most(&most).unwrap() > 0 && one > 0);

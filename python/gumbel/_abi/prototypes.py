@@ -84,6 +84,8 @@ PROTOTYPES = {
     "gumbel_isa_name": (c_char_p, [c_int]),
     "gumbel_isa_available": (c_int, [c_int]),
     "gumbel_cuda_architectures": (c_char_p, []),
+    "gumbel_cuda_architecture": (c_char_p, [c_char_p, c_int32]),
+    "gumbel_device_capability": (c_int32, [c_void_p]),
     "gumbel_open": (c_int, [POINTER(DeviceOptions), POINTER(c_void_p), POINTER(Error)]),
     "gumbel_describe": (c_int, [c_void_p, POINTER(DeviceInfo)]),
     "gumbel_workspace_size": (

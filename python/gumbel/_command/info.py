@@ -22,13 +22,36 @@ def add_command(commands: Any) -> None:
     parser.set_defaults(run=run_info)
 
 
-def describe_gpu() -> str:
-    """The name of the first GPU, or the reason why there is none."""
+# Capabilities with examples of their GPUs.
+KNOWN = {80: "A100", 86: "A10, RTX 3090", 89: "L40S, RTX 4090", 90: "H100, H200", 100: "B200",
+         120: "RTX 5090"}  # fmt: skip
+
+
+def describe_images(capability: str, images: tuple[tuple[str, str], ...]) -> str:
+    """The kernels that serve a GPU."""
+    named = ", ".join(f"{kernels} {image}" for kernels, image in images)
+    return f"capability {capability}: {named or 'no kernels'}"
+
+
+def describe_gpus() -> list[str]:
+    """A line for each GPU; else the reason why there is none, and the GPUs that kernels serve."""
+    lines = []
     try:
-        about = _device.info(device="cuda:0")
+        while True:
+            about = _device.info(device=f"cuda:{len(lines)}")
+            images = describe_images(about.capability, about.cuda_images)
+            text = f"{about.device}, {about.description}, {about.threads} multiprocessors"
+            lines.append(f"{text}, {images}")
     except RuntimeError as error:
-        return f"none: {str(error).partition(': ')[2]}"
-    return f"cuda:0, {about.description}, {about.threads} multiprocessors"
+        if lines:
+            return lines
+        lines.append(f"none: {str(error).partition(': ')[2]}")
+    for capability, gpus in KNOWN.items():
+        images = _device.find_cuda_images(capability)
+        text = describe_images(_device.format_capability(capability), images)
+        if images:
+            lines.append(f"{gpus}, {text}")
+    return lines
 
 
 def run_info(given: argparse.Namespace) -> int:
@@ -41,11 +64,16 @@ def run_info(given: argparse.Namespace) -> int:
     write_line(f"version   {about.version} (Python package)")
     write_line(f"kernels   {kernels}")
     if about.device != "cpu":
-        write_line(f"gpu       {about.description}, {about.threads} multiprocessors")
+        images = describe_images(about.capability, about.cuda_images)
+        write_line(f"gpu       {about.description}, {about.threads} multiprocessors, {images}")
         return 0
     write_line(f"cpu       {about.description or 'unknown'}")
     write_line(f"isa       {about.isa} (of {' '.join(about.isas)})")
     write_line(f"threads   {about.threads}")
     write_line(f"tile      {about.tile} vocabulary rows")
-    write_line(f"gpu       {describe_gpu()}")
+    first, *others = describe_gpus()
+    write_line(f"gpu       {first}")
+    for number, line in enumerate(others):
+        served = number == 0 and first.startswith("none: ")
+        write_line(f"{'serves' if served else '':9} {line}")
     return 0

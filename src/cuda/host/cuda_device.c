@@ -2,6 +2,7 @@
 #include "cuda/host/cuda_device.h"
 
 #include "core/fail.h"
+#include "cuda/open/cuda_open.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,12 +99,18 @@ static gumbel_status find_device(cuda_device *cuda, gumbel_error *error)
              CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, cuda->device);
     CUDA_TRY(driver, error, cuDeviceGetAttribute, &cuda->shared_bytes,
              CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, cuda->device);
-    cuda->capability = 10 * major + minor;
-    if (cuda->capability < CUDA_CAPABILITY_MIN)
+    cuda->base.capability = 10 * major + minor;
+    if (cuda->base.capability < CUDA_CAPABILITY_MIN)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.device",
-                           "cuda:%d has compute capability %d.%d; the kernels require %d.%d",
+                           "cuda:%d has compute capability %d.%d; the kernels require %d.%d or "
+                           "later: open the device 'cpu', or use a newer GPU",
                            cuda->ordinal, major, minor, CUDA_CAPABILITY_MIN / 10,
                            CUDA_CAPABILITY_MIN % 10);
+    if (!*cuda_find_architecture("portable", cuda->base.capability))
+        return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.device",
+                           "cuda:%d has compute capability %d.%d, and this build has kernels for "
+                           "%s alone: build it with GUMBEL_CUDA_TARGETS=ALL",
+                           cuda->ordinal, major, minor, cuda_architectures());
     return GUMBEL_OK;
 }
 

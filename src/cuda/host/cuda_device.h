@@ -81,7 +81,6 @@ typedef struct cuda_device {
     pid_t process;     /* that opened the device; its forked children have no context */
     int ordinal;
     cuda_rung_choice rungs;
-    int capability; /* 10 * major + minor */
     int multiprocessors;
     int shared_bytes;               /* of a multiprocessor */
     CUmodule modules[CUDA_MODULES]; /* NULL if the GPU cannot run it */

@@ -4,11 +4,6 @@
  */
 #include "cuda/host/cuda_images.h"
 
-#include "cuda/open/cuda_open.h"
-
-/* Defined by the build: the architectures of all images. */
-const char *cuda_architectures(void) { return CUDA_ARCHITECTURES; }
-
 #define IMAGE(name)                                                                                \
     __asm__(".pushsection .rodata\n"                                                               \
             ".balign 64\n"                                                                         \

@@ -5,6 +5,7 @@
 #include "core/fail.h"
 #include "cuda/host/cuda_device.h"
 #include "cuda/host/cuda_images.h"
+#include "cuda/open/cuda_open.h"
 #include "gumbel/recent.h"
 
 #include <stddef.h>
@@ -207,12 +208,10 @@ static gumbel_status get_sm80_kernels(cuda_device *cuda, gumbel_error *error)
 
 static gumbel_status get_sm90_kernels(cuda_device *cuda, gumbel_error *error)
 {
-    static const char *const cases[] = {[CUDA_SM90_PLAIN] = "plain",
-                                        [CUDA_SM90_PLAIN_MASS] = "plain_mass",
-                                        [CUDA_SM90_STORED] = "stored",
-                                        [CUDA_SM90_BOTH] = "both",
-                                        [CUDA_SM90_ANY] = "any",
-                                        [CUDA_SM90_STATISTICS] = "statistics"};
+    static const char *const cases[] = {
+        [CUDA_SM90_PLAIN] = "plain",   [CUDA_SM90_PLAIN_MASS] = "plain_mass",
+        [CUDA_SM90_STORED] = "stored", [CUDA_SM90_BOTH] = "both",
+        [CUDA_SM90_ANY] = "any",       [CUDA_SM90_STATISTICS] = "statistics"};
     for (int i = 0; i < (CUDA_F16 + 1) * CUDA_SM90_WIDTHS * CUDA_SM90_CASES; i++) {
         int dtype = i / CUDA_SM90_CASES / CUDA_SM90_WIDTHS;
         int width = i / CUDA_SM90_CASES % CUDA_SM90_WIDTHS, kind = i % CUDA_SM90_CASES;
@@ -323,9 +322,12 @@ static gumbel_status get_logits_kernels(cuda_device *cuda, gumbel_error *error)
 /* Whether a GPU of this capability can run a module's kernels. */
 static int module_is_supported(int module, int capability)
 {
+    const char *kernels = "portable";
     if (module >= CUDA_MODULE_TOP64_SELECT && module <= CUDA_MODULE_PROGRAM_PIVOTS)
-        return capability >= CUDA_SM90_CAPABILITY;
-    return module < CUDA_MODULE_FUSED_SM90 || capability == CUDA_SM90_CAPABILITY;
+        kernels = "clusters";
+    else if (module >= CUDA_MODULE_FUSED_SM90)
+        kernels = "hopper";
+    return *cuda_find_architecture(kernels, capability) != 0;
 }
 
 gumbel_status cuda_load_kernels(cuda_device *cuda, gumbel_error *error)
@@ -333,7 +335,7 @@ gumbel_status cuda_load_kernels(cuda_device *cuda, gumbel_error *error)
     CUdeviceptr limit;
     size_t bytes;
     for (int i = 0; i < CUDA_MODULES; i++)
-        if (module_is_supported(i, cuda->capability))
+        if (module_is_supported(i, cuda->base.capability))
             CUDA_TRY(&cuda->driver, error, cuModuleLoadData, &cuda->modules[i], images[i]);
     GUMBEL_FORWARD(get_single_kernels(cuda, error));
     GUMBEL_FORWARD(get_logits_kernels(cuda, error));

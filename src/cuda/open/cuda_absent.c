@@ -16,3 +16,9 @@ gumbel_status cuda_open(const gumbel_device_options *options, gumbel_device **de
 }
 
 const char *cuda_architectures(void) { return ""; }
+
+const char *cuda_find_architecture(const char *kernels, int32_t capability)
+{
+    (void)kernels, (void)capability;
+    return "";
+}

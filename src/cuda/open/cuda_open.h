@@ -14,4 +14,7 @@ gumbel_status cuda_open(const gumbel_device_options *options, gumbel_device **de
 /* gumbel_cuda_architectures(): "" in a build without CUDA. */
 const char *cuda_architectures(void);
 
+/* gumbel_cuda_architecture(); `kernels` is not NULL. */
+const char *cuda_find_architecture(const char *kernels, int32_t capability);
+
 #endif

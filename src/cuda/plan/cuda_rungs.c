@@ -21,7 +21,7 @@
 
 static const char *hopper_refuses(const cuda_device *cuda, const gumbel_problem *p)
 {
-    if (cuda->capability != CUDA_SM90_CAPABILITY)
+    if (cuda->base.capability != CUDA_SM90_CAPABILITY)
         return "the GPU is not of capability 9.0";
     if (p->weight.dtype != p->hidden.dtype || p->weight.dtype == GUMBEL_FLOAT32)
         return "weights and hidden states are not both bfloat16 or both float16";

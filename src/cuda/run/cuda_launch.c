@@ -38,7 +38,7 @@ gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape sha
         .sharedMemBytes = (unsigned)shape.shared_bytes,
         .hStream = job->stream,
         .attrs = &overlap,
-        .numAttrs = shape.overlaps && job->cuda->capability >= CUDA_SM90_CAPABILITY,
+        .numAttrs = shape.overlaps && job->cuda->base.capability >= CUDA_SM90_CAPABILITY,
     };
     CUresult result = job->cuda->driver.cuLaunchKernelEx(&config, kernel, arguments, NULL);
     return result == CUDA_SUCCESS ? GUMBEL_OK : fail_launch(job, shape, result);

@@ -10,7 +10,7 @@ cuda_device plan_device(int hopper)
 {
     cuda_device generated;
     memset(&generated, 0, sizeof generated);
-    generated.capability = hopper ? 90 : 80;
+    generated.base.capability = hopper ? 90 : 80;
     generated.multiprocessors = hopper ? 132 : 108;
     generated.shared_bytes = (hopper ? 228 : 164) * 1024;
     generated.truncated_cluster = hopper ? (CUfunction)&generated : NULL;
