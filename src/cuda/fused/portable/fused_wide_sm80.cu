@@ -189,7 +189,7 @@ __device__ __forceinline__ void use_tile(const cuda_params &p, wide_sums<n / kCo
     sm80_epilogue<columns> epilogue = {p,
                                        select_state<n>(t, warp, column, samples),
                                        first_row + column,
-                                       rows - column,
+                                       min(rows - column, columns),
                                        samples,
                                        warp,
                                        lane,
