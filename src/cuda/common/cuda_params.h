@@ -13,7 +13,7 @@ typedef struct cuda_params {
     gumbel_problem problem;
     float inverse_cap;
     int32_t tiles;      /* of the vocabulary */
-    int32_t stages;     /* of the Hopper kernel's ring */
+    int32_t stages;     /* of the ring of the Hopper and the wide kernels */
     int32_t splits;     /* summaries a row and sample: CTAs that draw from one row */
     int32_t paired;     /* of the Hopper kernel: 1 if the CTAs of a cluster share a tile and have
                      * CUDA_SM90_WIDEST rows each, 0 if they share the rows */

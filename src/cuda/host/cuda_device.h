@@ -9,6 +9,7 @@
 #include "cuda/common/cuda_truncated_params.h"
 #include "cuda/host/cuda_driver.h"
 #include "cuda/policy/cuda_policy.h"
+#include "cuda/policy/wide_policy.h"
 #include "cuda/policy/screen_policy.h"
 
 #include <stdatomic.h>
@@ -56,6 +57,7 @@ typedef enum cuda_module {
     CUDA_MODULE_PROGRAM_CLUSTER,
     CUDA_MODULE_PROGRAM_PIVOTS,
     CUDA_MODULE_FUSED_SM80,
+    CUDA_MODULE_FUSED_WIDE_SM80,
     CUDA_MODULE_FUSED_SM90, /* this and the following: Hopper only */
     CUDA_MODULE_FUSED_HALF_SM90,
     CUDA_MODULE_FUSED_FALLBACK,
@@ -113,8 +115,9 @@ typedef struct cuda_device {
     CUfunction logits[CUDA_DTYPES][2][2]; /* [with mass][noise given] */
     CUfunction logits_edited[CUDA_DTYPES];
     CUfunction sum_masses[CUDA_DTYPES], normalise[CUDA_DTYPES];
-    CUfunction fused_sm80[CUDA_DTYPES][CUDA_SM80_WIDTHS];
+    CUfunction fused_sm80[CUDA_DTYPES][CUDA_SM80_WIDTHS]; /* NULL: wide kernels serve */
     CUfunction mixed_sm80[CUDA_F16 + 1];
+    CUfunction wide_sm80[CUDA_F16 + 1][CUDA_WIDE_WIDTHS];
     CUfunction store_allowed[CUDA_F16 + 1], draw_allowed_fused[CUDA_F16 + 1];
     CUfunction fused_sm90[CUDA_F16 + 1][CUDA_SM90_WIDTHS][CUDA_SM90_CASES];
     /* Full passes after a draw with a screen, of up to CUDA_SCREEN_ROWS_MAX rows. */

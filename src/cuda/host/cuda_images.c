@@ -32,6 +32,7 @@ IMAGE(finish);
 IMAGE(fused_fallback_sm90);
 IMAGE(fused_half_sm90);
 IMAGE(fused_sm80);
+IMAGE(fused_wide_sm80);
 IMAGE(fused_sm90);
 IMAGE(gather);
 IMAGE(history);

@@ -22,6 +22,7 @@ extern const unsigned char cuda_image_finish[];
 extern const unsigned char cuda_image_fused_fallback_sm90[];
 extern const unsigned char cuda_image_fused_half_sm90[];
 extern const unsigned char cuda_image_fused_sm80[];
+extern const unsigned char cuda_image_fused_wide_sm80[];
 extern const unsigned char cuda_image_fused_sm90[];
 extern const unsigned char cuda_image_gather[];
 extern const unsigned char cuda_image_history[];

@@ -46,6 +46,7 @@ static const unsigned char *const images[] = {
     [CUDA_MODULE_PROGRAM_CLUSTER] = cuda_image_program_cluster,
     [CUDA_MODULE_PROGRAM_PIVOTS] = cuda_image_program_pivots,
     [CUDA_MODULE_FUSED_SM80] = cuda_image_fused_sm80,
+    [CUDA_MODULE_FUSED_WIDE_SM80] = cuda_image_fused_wide_sm80,
     [CUDA_MODULE_FUSED_SM90] = cuda_image_fused_sm90,
     [CUDA_MODULE_FUSED_HALF_SM90] = cuda_image_fused_half_sm90,
     [CUDA_MODULE_FUSED_FALLBACK] = cuda_image_fused_fallback_sm90,
@@ -193,6 +194,8 @@ static gumbel_status get_sm80_kernels(cuda_device *cuda, gumbel_error *error)
     for (int dtype = CUDA_BF16; dtype < CUDA_DTYPES; dtype++)
         for (int i = 0; i < CUDA_SM80_WIDTHS; i++) {
             int n = cuda_sm80_widths[i], samples = CUDA_SM80_STATES / n;
+            if (n > cuda_sm80_widest(dtype == CUDA_F32))
+                continue;
             snprintf(name, sizeof name, "gumbel_fused_sm80_%s_%d", dtypes[dtype], n);
             GUMBEL_FORWARD(get_kernel(cuda, module, name, cuda_sm80_shared_bytes(n, samples, 1, 0),
                                       &cuda->fused_sm80[dtype][i], error));
@@ -202,6 +205,13 @@ static gumbel_status get_sm80_kernels(cuda_device *cuda, gumbel_error *error)
         snprintf(name, sizeof name, "gumbel_fused_sm80_mixed_%s_%d", dtypes[dtype], n);
         GUMBEL_FORWARD(get_kernel(cuda, module, name, cuda_sm80_shared_bytes(n, samples, 1, 1),
                                   &cuda->mixed_sm80[dtype], error));
+        for (int i = 0; i < CUDA_WIDE_WIDTHS; i++) {
+            snprintf(name, sizeof name, "gumbel_fused_wide_sm80_%s_%d", dtypes[dtype],
+                     cuda_wide_widths[i]);
+            GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_WIDE_SM80, name,
+                                      cuda->shared_bytes - CUDA_RESERVED_BYTES,
+                                      &cuda->wide_sm80[dtype][i], error));
+        }
     }
     return GUMBEL_OK;
 }

@@ -230,7 +230,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
     {
         .rung = {.name = "tensor",
                  .method = "mma.sync and cp.async, on every GPU",
-                 .kernels = "fused_sm80.cu, finish.cu",
+                 .kernels = "fused_sm80.cu, fused_wide_sm80.cu, finish.cu",
                  .supports = CAPABILITIES_OF_TILES},
         .refuses = tensor_refuses,
         .run = cuda_run_sm80,

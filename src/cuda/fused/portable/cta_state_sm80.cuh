@@ -26,7 +26,8 @@ struct __align__(16) row_state
 {
     float threshold; /* at first only -inf is lower */
     float inverse_temperature;
-    float reaches[kWarps]; /* each warp's own: noise bound of its warp tile's block, packed */
+    float reaches[kWarps]; /* each warp's own: noise bound of its warp tile's block, packed; two
+                            * warps that take the same tokens have different columns */
     draw_philox philox;
 };
 static_assert(sizeof(row_state) == 48, "the stride that keeps lanes out of each other's banks");
@@ -77,11 +78,10 @@ __device__ __forceinline__ float score_one(const row_state *s, float reach, floa
 }
 
 /* Scores the four tokens from `token` on and returns the best. Out of line, since few tokens pass
- * the bound; `raised` and `flags` are the column's. */
+ * the bound; `raised` and `flags` are the column's, `reach` is the warp's noise bound. */
 __device__ __noinline__ candidate score_four(const row_state *s, uint32_t *raised, uint32_t *flags,
-                                             float4 y, uint32_t token)
+                                             float4 y, uint32_t token, float reach)
 {
-    const float reach = s->reaches[threadIdx.x / 32];
     uint4 w = draw_philox_words(s->philox, token / 4, 0);
     draw_winner best = draw_winner_none();
     const float ys[4] = {y.x, y.y, y.z, y.w};
@@ -117,11 +117,14 @@ struct threshold_exchange {
     uint64_t tag;
     float published; /* published to other CTAs */
 
-    __device__ __forceinline__ threshold_exchange(const cuda_params &p, const cta_state &all)
+    /* The CTA draws for rows [first_row, first_row + rows). */
+    __device__ __forceinline__ threshold_exchange(const cuda_params &p, const cta_state &all,
+                                                  int first_row, int rows)
         : t(all), word(nullptr), tag(p.tag), published(-INFINITY)
     {
-        if (threadIdx.x < p.problem.batch * p.problem.sampling.num_samples)
-            word = &p.row_thresholds[CUDA_THRESHOLD_WORDS * threadIdx.x];
+        const int samples = p.problem.sampling.num_samples;
+        if (threadIdx.x < rows * samples)
+            word = &p.row_thresholds[CUDA_THRESHOLD_WORDS * (first_row * samples + threadIdx.x)];
     }
 
     /* Publishes the CTA's value; only one CTA in `every` does, by phase. */
@@ -148,6 +151,92 @@ struct threshold_exchange {
         t.states[threadIdx.x].threshold = fmaxf(fmaxf(own, theirs), -FLT_MAX);
     }
 };
+
+/* Places the state of n columns behind the ring, at `shared`. The host computes the same sizes
+ * (cuda_policy.h). */
+template <int n>
+__device__ __forceinline__ cta_state place_state(unsigned char *shared, int samples)
+{
+    cta_state t;
+    int count = n * samples;
+    t.states = (row_state *)shared;
+    t.keys = (unsigned long long *)(t.states + count);
+    t.zs = (float *)(t.keys + kWarps * count);
+    t.raised = (uint32_t *)(t.zs + kWarps * count);
+    t.flags = t.raised + count;
+    t.masses = (gumbel_summary *)(t.flags + count);
+    return t;
+}
+static_assert(CUDA_SM80_STATE_BYTES ==
+                  sizeof(row_state) + kWarps * (sizeof(uint64_t) + sizeof(float)) + 8,
+              "the host counts what the kernel places");
+static_assert(CUDA_SM80_MASS_BYTES == kWarps * sizeof(gumbel_summary),
+              "the host counts what the kernel places");
+static_assert(CUDA_SM80_STATES <= kThreads, "a thread exchanges one threshold");
+
+/* The part of the CTA's state of warp tile `warp` and of the columns from `column` on. */
+template <int n>
+__device__ __forceinline__ cta_state select_state(cta_state t, int warp, int column, int samples)
+{
+    t.states += column * samples;
+    t.raised += column * samples;
+    t.flags += column * samples;
+    t.keys += (warp * n + column) * samples;
+    t.zs += (warp * n + column) * samples;
+    t.masses += warp * n + column;
+    return t;
+}
+
+/* Prepares the state for rows [first_row, first_row + rows); by all `threads` of the CTA. */
+template <int n, int threads>
+__device__ __forceinline__ void clear_state(const cuda_params &p, const cta_state &t, int first_row,
+                                            int rows)
+{
+    const gumbel_problem &q = p.problem;
+    int samples = q.sampling.num_samples, used = rows * samples, count = n * samples;
+    const row_state idle = {INFINITY, 1.0f, {}, {}};
+    for (int i = threadIdx.x; i < count; i += threads) {
+        t.states[i] = i < used ? make_row_state(q, first_row + i / samples, i % samples) : idle;
+        t.raised[i] = t.flags[i] = 0;
+    }
+    for (int i = threadIdx.x; i < kWarps * count; i += threads)
+        t.keys[i] = 0;
+    if (q.with_mass)
+        for (int i = threadIdx.x; i < kWarps * n; i += threads)
+            gumbel_summary_empty(&t.masses[i]);
+}
+
+/* Writes the split's summary of each of `rows` rows and its samples, merged from the warps' best
+ * tokens and masses. */
+template <int n>
+__device__ __forceinline__ void write_summary(const cuda_params &p, const cta_state &t, int split,
+                                              int first_row, int rows)
+{
+    int samples = p.problem.sampling.num_samples, i = threadIdx.x;
+    gumbel_summary s;
+    if (i >= rows * samples)
+        return;
+    gumbel_summary_empty(&s);
+    for (int warp = 0; warp < kWarps; warp++) {
+        int at = warp * n * samples + i;
+        if (p.problem.with_mass)
+            gumbel_summary_merge(&s, &t.masses[warp * n + i / samples]);
+        if (t.keys[at])
+            gumbel_summary_offer(&s, ordered_float((uint32_t)(t.keys[at] >> 32)), t.zs[at],
+                                 (int32_t) ~(uint32_t)t.keys[at]);
+    }
+    s.flags = t.flags[i];
+    p.summaries[(split * p.problem.batch + first_row) * samples + i] = s;
+}
+
+/* First token of a split of the vocabulary: even ranges in units of tokens, by global ids. */
+template <int unit> __device__ __forceinline__ int64_t range_begin(const cuda_params &p, int split)
+{
+    int64_t origin = p.problem.first_token / unit * unit;
+    uint32_t units = (uint32_t)((p.problem.end_token - origin + unit - 1) / unit);
+    uint32_t each = units / (uint32_t)p.splits, more = units % (uint32_t)p.splits;
+    return origin + (int64_t)(each * split + min((uint32_t)split, more)) * unit;
+}
 
 } // namespace
 

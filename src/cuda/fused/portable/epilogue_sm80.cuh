@@ -13,6 +13,18 @@
 namespace
 {
 
+/* Uses the sums so that the compiler keeps the product; never writes. */
+template <int n>
+__device__ __forceinline__ void sink_sums(const float (&sum)[n / 8][8], uint32_t *never)
+{
+    float all = 0.0f;
+#pragma unroll
+    for (int i = 0; i < n; i++)
+        all += sum[i / 8][i % 8];
+    if (all == 0x1.23456p+99f)
+        *never = 0;
+}
+
 /* The draw from one warp tile, split into items that are interleaved with the steps of the next
  * tile's product. Its y are those of eq. 2: scaled, soft-capped, -inf for tokens that do not count.
  * An item processes `groups` groups of columns; k counts the lane's columns among them. Registers
@@ -23,8 +35,12 @@ template <int n> struct sm80_epilogue {
     static constexpr int rounds = n / 8 / groups; /* items that cover all columns once */
 
     const cuda_params &p;
-    const cta_state t; /* with the warp's own keys, zs and masses */
-    const int columns, samples, lane;
+    const cta_state t;   /* of the warp's tokens and columns */
+    const int first_row; /* row of its first column */
+    const int columns;   /* that have a row; <= 0: none */
+    const int samples;
+    const int warp; /* index of the warp tile in the tile */
+    const int lane;
     uint32_t token; /* the lane's first in the warp tile, a multiple of 4 */
 
     /* Index of the state of the lane's k-th column in a round, and a sample. */
@@ -37,7 +53,6 @@ template <int n> struct sm80_epilogue {
      * before it raises thresholds or draws. */
     __device__ __forceinline__ void make_reaches() const
     {
-        const int warp = threadIdx.x / 32;
 #pragma unroll 1
         for (int i = lane; i < columns * samples; i += 32) {
             row_state &s = t.states[i];
@@ -48,10 +63,7 @@ template <int n> struct sm80_epilogue {
         __syncwarp();
     }
 
-    __device__ __forceinline__ float reach_of(const row_state &s) const
-    {
-        return s.reaches[threadIdx.x / 32];
-    }
+    __device__ __forceinline__ float reach_of(const row_state &s) const { return s.reaches[warp]; }
 
     /* A lower bound of the best score among the lane's tokens of a column, -inf if none is known:
      * that of the token of most noise, or of any token in a greedy row. */
@@ -93,7 +105,8 @@ template <int n> struct sm80_epilogue {
                 for (int c = 0; c < 2; c++) {
                     int column = 8 * j + 2 * (lane & 3) + c;
                     if (column < columns)
-                        p.logits_out[column * p.logits_out_stride + at] = sum[j][2 * i + c] + bias;
+                        p.logits_out[(first_row + column) * p.logits_out_stride + at] =
+                            sum[j][2 * i + c] + bias;
                 }
         }
     }
@@ -189,7 +202,8 @@ template <int n> struct sm80_epilogue {
             }
             candidate found = {0, 0.0f};
             if (pass && i < columns * samples)
-                found = score_four(&t.states[i], &t.raised[i], &t.flags[i], own, token);
+                found = score_four(&t.states[i], &t.raised[i], &t.flags[i], own, token,
+                                   reach_of(t.states[i]));
             if (found.key)
                 atomicMax(&t.keys[i], found.key);
             __syncwarp();

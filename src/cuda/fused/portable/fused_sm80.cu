@@ -4,7 +4,7 @@
  *        and later: bfloat16 and float16 on the tensor cores; float32, and 16-bit weights with
  *        float32 hidden states, by fma.
  * COST   the weights, read once for every n <= 64 batch rows, or 8 with mixed dtypes; 2 V D n
- *        flops.
+ *        flops. Of 16-bit weights and more rows than 32, see fused_wide_sm80.cu.
  * MAP    as many CTAs of four warps as a GPU runs at once (two or three a multiprocessor); each
  *        takes one contiguous range of the vocabulary, in tiles of 128 tokens. A warp takes 32 of
  *        these tokens and all n columns, the batch padded to 8 .. 64; a lane takes the four tokens
@@ -25,100 +25,6 @@
 
 namespace
 {
-
-/* The CTA's shared memory: stages, then its state. The host computes the same sizes
- * (cuda_policy.h). */
-template <int n, int ratio>
-__device__ __forceinline__ cta_state place_state(unsigned char *shared, int samples)
-{
-    using sizes = stage_layout<n, ratio>;
-    cta_state t;
-    int count = n * samples;
-    t.states = (row_state *)(shared + sizes::stages * sizes::stage_bytes);
-    t.keys = (unsigned long long *)(t.states + count);
-    t.zs = (float *)(t.keys + kWarps * count);
-    t.raised = (uint32_t *)(t.zs + kWarps * count);
-    t.flags = t.raised + count;
-    t.masses = (gumbel_summary *)(t.flags + count);
-    return t;
-}
-static_assert(CUDA_SM80_STATE_BYTES ==
-                  sizeof(row_state) + kWarps * (sizeof(uint64_t) + sizeof(float)) + 8,
-              "the host counts what the kernel places");
-static_assert(CUDA_SM80_MASS_BYTES == kWarps * sizeof(gumbel_summary),
-              "the host counts what the kernel places");
-static_assert(CUDA_SM80_STATES <= kThreads, "a thread exchanges one threshold");
-
-/* The CTA's state with pointers to the warp's own keys, zs and masses. */
-template <int n> __device__ __forceinline__ cta_state warp_state(cta_state t, int samples)
-{
-    int warp = threadIdx.x / 32;
-    t.keys += warp * n * samples;
-    t.zs += warp * n * samples;
-    t.masses += warp * n;
-    return t;
-}
-
-template <int n>
-__device__ __forceinline__ void clear_state(const cuda_params &p, const cta_state &t)
-{
-    const gumbel_problem &q = p.problem;
-    int samples = q.sampling.num_samples, used = (int)q.batch * samples, count = n * samples;
-    const row_state idle = {INFINITY, 1.0f, {}, {}};
-    for (int i = threadIdx.x; i < count; i += kThreads) {
-        t.states[i] = i < used ? make_row_state(q, i / samples, i % samples) : idle;
-        t.raised[i] = t.flags[i] = 0;
-    }
-    for (int i = threadIdx.x; i < kWarps * count; i += kThreads)
-        t.keys[i] = 0;
-    if (q.with_mass)
-        for (int i = threadIdx.x; i < kWarps * n; i += kThreads)
-            gumbel_summary_empty(&t.masses[i]);
-}
-
-/* Writes one summary a row and sample, merged from the warps' best tokens and masses. */
-template <int n>
-__device__ __forceinline__ void write_summary(const cuda_params &p, const cta_state &t)
-{
-    int samples = p.problem.sampling.num_samples, i = threadIdx.x;
-    int used = (int)p.problem.batch * samples;
-    gumbel_summary s;
-    if (i >= used)
-        return;
-    gumbel_summary_empty(&s);
-    for (int warp = 0; warp < kWarps; warp++) {
-        int at = warp * n * samples + i;
-        if (p.problem.with_mass)
-            gumbel_summary_merge(&s, &t.masses[warp * n + i / samples]);
-        if (t.keys[at])
-            gumbel_summary_offer(&s, ordered_float((uint32_t)(t.keys[at] >> 32)), t.zs[at],
-                                 (int32_t) ~(uint32_t)t.keys[at]);
-    }
-    s.flags = t.flags[i];
-    p.summaries[(int64_t)blockIdx.x * used + i] = s;
-}
-
-/* Uses the sums so that the compiler keeps the product; never writes. */
-template <int n>
-__device__ __forceinline__ void sink_sums(const float (&sum)[n / 8][8], uint32_t *never)
-{
-    float all = 0.0f;
-#pragma unroll
-    for (int i = 0; i < n; i++)
-        all += sum[i / 8][i % 8];
-    if (all == 0x1.23456p+99f)
-        *never = 0;
-}
-
-/* First token of a CTA's range of the vocabulary: even ranges in units of warp tiles, by global
- * ids. */
-__device__ __forceinline__ int64_t range_begin(const cuda_params &p, int split)
-{
-    int64_t origin = p.problem.first_token / kWarpTile * kWarpTile;
-    uint32_t warp_tiles = (uint32_t)((p.problem.end_token - origin + kWarpTile - 1) / kWarpTile);
-    uint32_t each = warp_tiles / (uint32_t)p.splits, more = warp_tiles % (uint32_t)p.splits;
-    return origin + (int64_t)(each * split + min((uint32_t)split, more)) * kWarpTile;
-}
 
 /* The draw from a tile as a sequence of items: in the first tile, initial thresholds; exchange of
  * thresholds; draws; masses; publication of this CTA's thresholds. A barrier precedes each item. In
@@ -167,22 +73,25 @@ template <int n> struct draw_items {
 template <int n, class product> __device__ __forceinline__ void run_fused_sm80(const cuda_params &p)
 {
     using sizes = stage_layout<n, product::ratio>;
-    extern __shared__ __align__(128) unsigned char shared[];
+    extern __shared__ __align__(128) unsigned char shared_memory[];
     const gumbel_problem &q = p.problem;
-    int64_t begin = range_begin(p, blockIdx.x), last = range_begin(p, blockIdx.x + 1);
+    int64_t begin = range_begin<kWarpTile>(p, blockIdx.x);
+    int64_t last = range_begin<kWarpTile>(p, blockIdx.x + 1);
     int64_t end = last < q.end_token ? last : q.end_token;
     int samples = q.sampling.num_samples, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int depths = (int)((q.hidden_size * product::size + kDepth - 1) / kDepth);
-    uint32_t ring = ptx_shared_address(shared), now = 0;
+    uint32_t ring = ptx_shared_address(shared_memory), now = 0;
     stage_loader<n, product::ratio> load(q, product::size, ring, begin, end);
 #pragma unroll 1
     for (int i = 0; i < sizes::stages - 1; i++)
         load.copy_next();
 
-    cta_state t = place_state<n, product::ratio>(shared, samples);
-    clear_state<n>(p, t);
-    threshold_exchange thresholds(p, t);
-    sm80_epilogue<n> epilogue = {p, warp_state<n>(t, samples), (int)q.batch, samples, lane, 0};
+    const int rows = (int)q.batch;
+    cta_state t = place_state<n>(shared_memory + sizes::stages * sizes::stage_bytes, samples);
+    clear_state<n, kThreads>(p, t, 0, rows);
+    threshold_exchange thresholds(p, t, 0, rows);
+    sm80_epilogue<n> epilogue = {
+        p, select_state<n>(t, warp, 0, samples), 0, rows, samples, warp, lane, 0};
     draw_items<n> draw = {epilogue, thresholds, samples, q.with_mass != 0};
     typename product::template sums<n> sums;
     float y[n / 8][8] = {};
@@ -224,7 +133,7 @@ template <int n, class product> __device__ __forceinline__ void run_fused_sm80(c
         epilogue.prepare_logits(y, q.first_token, end);
     }
     __syncthreads();
-    write_summary<n>(p, t);
+    write_summary<n>(p, t, blockIdx.x, 0, rows);
 }
 
 } // namespace
@@ -242,6 +151,6 @@ template <int n, class product> __device__ __forceinline__ void run_fused_sm80(c
 KERNELS(8)
 KERNELS(16)
 KERNELS(32)
-KERNELS(64)
+KERNEL(64, f32, product_32bit, CUDA_SM80_CTAS(64))
 KERNEL(8, mixed_bf16, product_mixed<false>, CUDA_SM80_MIXED_CTAS)
 KERNEL(8, mixed_f16, product_mixed<true>, CUDA_SM80_MIXED_CTAS)

@@ -280,10 +280,10 @@ template <bool half> struct product_mixed {
         uint32_t weights = stage + (threadIdx.x / 32 * kWarpTile + 4 * g) * kDepth;
         uint32_t hidden = stage + kTile * kDepth + column * kDepth * ratio;
 #pragma unroll 1
-        for (int half = 0; half < 2 && 32 * half < remaining; half++)
+        for (int side = 0; side < 2 && 32 * side < remaining; side++)
 #pragma unroll
             for (int c = 0; c < 4; c++)
-                add_vector(sum, weights, hidden, g, column, 4 * half, c);
+                add_vector(sum, weights, hidden, g, column, 4 * side, c);
     }
 
   private:

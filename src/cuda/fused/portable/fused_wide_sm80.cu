@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * WHAT   the fused draw (eq. 1 to 4; FlashSampling, Algorithm 2) of more than 32 rows on GPUs of
+ *        compute capability 8.0 and later: bfloat16 and float16, by mma.sync.
+ * COST   the weights, read once from GPU memory for every CUDA_WIDE_GROUPS_MAX groups of n
+ *        rows, and once from the L2 cache by each group; 2 V D n flops a group.
+ * MAP    one CTA of eight warps on a multiprocessor; each takes one contiguous range of the
+ *        vocabulary and one group of rows, in tiles of 256 tokens by n columns. CTAs that are
+ *        neighbours take the same tokens and different groups, at about the same time. A warp takes
+ *        64 tokens and half of the columns: n / 2 products of 16 x 8 x 16 share 4 + n / 32 loads of
+ *        operands. Operands of the next 16 elements are loaded while those of the last ones are
+ *        multiplied. The draw follows the product of its tile, while the ring fills again.
+ * SMEM   a ring of 3 to 8 stages, as many as fit, each with 64 bytes of 256 weight rows (16 KiB)
+ *        and of n hidden states (64 n bytes); 104 bytes a column and sample; with the mass, 192
+ *        bytes a column.
+ * SYNC   one __syncthreads() a stage: every warp waits until all copies of the stage have arrived,
+ *        and until all warps have read the stage that is overwritten next. Thresholds change
+ *        between the product of a tile and a barrier that precedes its draw. No CTA waits for
+ *        another.
+ * NUMERICS  those of fused_sm80.cu, to the same bits: a dot product is summed 16 elements an mma,
+ *        in the order of D; masses of 32 tokens are added exactly.
+ */
+#include "cuda/fused/portable/product_wide_sm80.cuh"
+#include "cuda/fused/portable/epilogue_sm80.cuh"
+
+namespace
+{
+
+/* A warp's draw from its 64 tokens, whose sums it turns to y in place. */
+template <int n> struct wide_draw {
+    using epilogue = sm80_epilogue<n>;
+    epilogue &warp;
+    threshold_exchange &thresholds;
+    const gumbel_problem &q;
+    int end; /* tokens before it count */
+
+    /* Calls f(y, half) for each half that has tokens that count. The warp's token is then the
+     * half's. */
+    template <class F>
+    __device__ __forceinline__ void for_halves(wide_sums<n> &sum, int warp_tile, F f) const
+    {
+#pragma unroll
+        for (int u = 0; u < 2; u++) {
+            const int half = warp_tile + kWarpTile * u;
+            warp.token = (uint32_t)half + 4 * (warp.lane / 4);
+            if (half < end && half + kWarpTile > q.first_token)
+                f(sum.value[u]);
+        }
+    }
+
+    __device__ __forceinline__ void prepare_sums(wide_sums<n> &sum, int warp_tile) const
+    {
+        warp.token = (uint32_t)warp_tile + 4 * (warp.lane / 4);
+        warp.make_reaches();
+        for_halves(sum, warp_tile,
+                   [&](float(&y)[n / 8][8]) { warp.prepare_logits(y, q.first_token, end); });
+    }
+
+    __device__ __forceinline__ void raise_initial(wide_sums<n> &sum, int warp_tile) const
+    {
+        for_halves(sum, warp_tile, [&](float(&y)[n / 8][8]) {
+#pragma unroll 1
+            for (int i = 0; i < epilogue::rounds * warp.samples; i++)
+                warp.raise_initial(y, i % epilogue::rounds, i / epilogue::rounds);
+        });
+    }
+
+    __device__ __forceinline__ void draw_tokens(wide_sums<n> &sum, int warp_tile) const
+    {
+        for_halves(sum, warp_tile, [&](float(&y)[n / 8][8]) {
+#pragma unroll 1
+            for (int i = 0; i < epilogue::rounds * warp.samples; i++)
+                warp.draw_columns(y, i % epilogue::rounds, i / epilogue::rounds);
+            if (q.with_mass)
+#pragma unroll 1
+                for (int round = 0; round < epilogue::rounds; round++)
+                    warp.add_mass(y, round);
+        });
+    }
+
+    /* Draws from a tile; by all warps of the CTA. `active`: the warp has tokens and columns. */
+    __device__ __forceinline__ void run_tile(wide_sums<n> &sum, int warp_tile, bool first,
+                                             bool active) const
+    {
+        if (active)
+            prepare_sums(sum, warp_tile);
+        if (first) {
+            if (active)
+                raise_initial(sum, warp_tile);
+            __syncthreads();
+            thresholds.publish_raised(blockIdx.x, kEarlyPublishers);
+        }
+        thresholds.update();
+        __syncthreads();
+        if (active)
+            draw_tokens(sum, warp_tile);
+        thresholds.publish_raised(0, 1);
+    }
+};
+
+/* Rows of every group but the last, which has at least one. */
+template <int n> __device__ __forceinline__ int rows_of_group(int64_t batch)
+{
+    const int groups = ((int)batch + n - 1) / n;
+    return ((int)batch + groups - 1) / groups;
+}
+
+template <int n> __device__ __forceinline__ int count_group_rows(int64_t batch, int first_row)
+{
+    return min(rows_of_group<n>(batch), (int)batch - first_row);
+}
+
+/* A CTA's ring: stages that arrive and are multiplied. */
+template <int n> struct wide_ring {
+    wide_loader<n> &load;
+    int stages;
+    uint32_t begin, end, now; /* shared addresses of stages */
+
+    /* Moves to the next stage, waits for it, and starts to overwrite the one before. */
+    __device__ __forceinline__ void next_stage()
+    {
+        const uint32_t last = now;
+        now = now + wide_loader<n>::stage_bytes == end ? begin : now + wide_loader<n>::stage_bytes;
+        wide_copy_wait(stages - 2);
+        __syncthreads();
+        load.copy_next(last);
+    }
+
+    /* Sums the products of a tile with `depths` stages; `weights` and `hidden` are this lane's
+     * addresses in a stage. */
+    template <bool half>
+    __device__ __forceinline__ void multiply_tile(wide_sums<n / kColumnWarps> &sum, int depths,
+                                                  uint32_t weights, uint32_t hidden)
+    {
+        wide_operands<n / kColumnWarps, half> operands;
+        next_stage();
+        operands.template load_hidden<0>(now + hidden);
+#pragma unroll
+        for (int block = 0; block < 4; block++)
+            operands.template load_weights<0>(now + weights, block);
+#pragma unroll 1
+        for (int k = 1; k <= depths; k++) {
+            operands.template load_hidden<1>(now + hidden);
+#pragma unroll
+            for (int block = 0; block < 4; block++) {
+                operands.template multiply<0>(sum, block);
+                operands.template load_weights<1>(now + weights, block);
+            }
+            operands.template multiply<1>(sum, 0);
+            if (k < depths) /* after the last stage, operands are loaded again, and not used */
+                next_stage();
+            operands.template load_hidden<0>(now + hidden);
+            operands.template load_weights<0>(now + weights, 0);
+#pragma unroll
+            for (int block = 1; block < 4; block++) {
+                operands.template multiply<1>(sum, block);
+                operands.template load_weights<0>(now + weights, block);
+            }
+        }
+    }
+
+    /* Takes part in the copies and barriers of a tile. */
+    __device__ __forceinline__ void skip_tile(int depths)
+    {
+#pragma unroll 1
+        for (int k = 0; k < depths; k++)
+            next_stage();
+    }
+};
+
+/* Stores, draws from or discards the sums of a tile. All that it reads is computed from an opaque
+ * zero, since registers do not suffice to keep it during the product. */
+template <int n>
+__device__ __forceinline__ void use_tile(const cuda_params &p, wide_sums<n / kColumnWarps> &sum,
+                                         unsigned char *state, int first_row, int tile, bool first,
+                                         int end, float &published)
+{
+    constexpr int columns = n / kColumnWarps;
+    const gumbel_problem &q = p.problem;
+    const int thread = threadIdx.x + ptx_zero(), samples = q.sampling.num_samples;
+    const int lane = thread % 32, warp = thread / 32 / kColumnWarps;
+    const int column = thread / 32 % kColumnWarps * columns;
+    const int warp_tile = tile + warp * kWideWarpTile;
+    const int rows = count_group_rows<n>(q.batch, first_row);
+    const bool active = warp_tile < end && column < rows;
+    const cta_state t = place_state<n>(state + ptx_zero(), samples);
+    threshold_exchange thresholds(p, t, first_row, rows);
+    thresholds.published = published;
+    sm80_epilogue<columns> epilogue = {p,
+                                       select_state<n>(t, warp, column, samples),
+                                       first_row + column,
+                                       min(rows - column, columns),
+                                       samples,
+                                       warp,
+                                       lane,
+                                       0};
+    const wide_draw<columns> draw = {epilogue, thresholds, q, end};
+    if (p.multiply_only) {
+        sink_sums<columns>(sum.value[0], t.raised);
+        sink_sums<columns>(sum.value[1], t.raised);
+    } else if (p.logits_out) {
+        if (active)
+            draw.for_halves(sum, warp_tile, [&](float(&y)[columns / 8][8]) {
+                epilogue.store_logits(y, q.first_token, end);
+            });
+    } else
+        draw.run_tile(sum, warp_tile, first, active);
+    published = thresholds.published;
+}
+
+template <int n, bool half> __device__ __forceinline__ void run_wide_sm80(const cuda_params &p)
+{
+    constexpr int warp_columns = n / kColumnWarps;
+    extern __shared__ __align__(128) unsigned char shared_memory[];
+    const gumbel_problem &q = p.problem;
+    const int groups = ((int)q.batch + n - 1) / n, split = blockIdx.x / groups;
+    const int first_row = blockIdx.x % groups * rows_of_group<n>(q.batch);
+    const int rows = count_group_rows<n>(q.batch, first_row), samples = q.sampling.num_samples;
+    const int begin = (int)range_begin<kWideWarpTile>(p, split);
+    const int end = min((int)range_begin<kWideWarpTile>(p, split + 1), (int)q.end_token);
+    const int warp = threadIdx.x / 32 / kColumnWarps;
+    const int column = threadIdx.x / 32 % kColumnWarps * warp_columns;
+    const int depths = (int)((q.hidden_size * 2 + kWideDepth - 1) / kWideDepth);
+    const uint32_t ring_at = ptx_shared_address(shared_memory);
+    const uint32_t ring_bytes = p.stages * wide_loader<n>::stage_bytes;
+    wide_loader<n> load(q, begin, end, first_row, rows);
+#pragma unroll 1
+    for (int i = 0; i < p.stages - 1; i++)
+        load.copy_next(ring_at + i * wide_loader<n>::stage_bytes);
+
+    clear_state<n, kWideThreads>(p, place_state<n>(shared_memory + ring_bytes, samples), first_row,
+                                 rows);
+    wide_ring<n> ring = {load, p.stages, ring_at, ring_at + ring_bytes,
+                         ring_at + ring_bytes - wide_loader<n>::stage_bytes};
+    float published = -INFINITY;
+    wide_sums<warp_columns> sum;
+    for (int tile = begin; tile < end; tile += kWideTile) {
+        const bool active = tile + warp * kWideWarpTile < end && column < rows;
+        if (tile + kWideTile >= end)
+            ptx_allow_launch();
+        sum.clear();
+        if (active)
+            ring.template multiply_tile<half>(sum, depths, wide_weights_at(warp),
+                                              wide_hidden_at(column));
+        else
+            ring.skip_tile(depths);
+        use_tile<n>(p, sum, shared_memory + ring_bytes, first_row, tile, tile == begin, end,
+                    published);
+    }
+    __syncthreads();
+    write_summary<n>(p, place_state<n>(shared_memory + ring_bytes, samples), split, first_row,
+                     rows);
+}
+
+} // namespace
+
+#define KERNEL(n, name, half)                                                                      \
+    extern "C" __global__ void __launch_bounds__(kWideThreads, 1)                                  \
+        gumbel_fused_wide_sm80_##name##_##n(const __grid_constant__ cuda_params params)            \
+    {                                                                                              \
+        run_wide_sm80<n, half>(params);                                                            \
+    }
+KERNEL(64, bf16, false)
+KERNEL(64, f16, true)
+KERNEL(128, bf16, false)
+KERNEL(128, f16, true)
