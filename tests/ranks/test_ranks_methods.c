@@ -56,7 +56,7 @@ static const gumbel_rank_calls rank_calls = {.create_host_collective = make_coll
                                              .top64_size = count_list};
 static const gumbel_backend gpu_table = {
     .supports = GUMBEL_FEATURE_END - 1, .plan = plan_call, .ranks = &rank_calls};
-static gumbel_device gpu = {&gpu_table};
+static gumbel_device gpu = {.backend = &gpu_table};
 
 static int queue_nothing(void *context, void *stream, const void *send, void *receive, size_t bytes,
                          int64_t timeout_ms, char *why)
