@@ -8,11 +8,11 @@
  * GUMBEL_RULE_COUPLED, the default, is shared-noise acceptance: draft and target draw with the same
  * noise g(seed, position, sample, domain, token). The drafter is gumbel_sample() with the target's
  * seed, position, first_sample and domain, or any other source of tokens; a draft model whose head
- * has a subset of the vocabulary also needs gumbel_sampling's token_ids. Verification is one draw
- * of all rows and a comparison. The emitted tokens are always the target's own draws, so a text
- * depends only on the target and the seed, whatever was drafted. The rule requires no probabilities
- * of the draft, and forms no [n, V] array. For a draft that is not random, no exact rule accepts
- * more often. [docs/maths.md, section 12; Daliri, Musco, Suresh, arXiv 2408.07978]
+ * covers a subset of the vocabulary also requires gumbel_sampling's token_ids. Verification is one
+ * draw of all rows and a comparison. The emitted tokens are always the target's own draws, so a
+ * text depends only on the target and the seed, whatever was drafted. The rule requires no
+ * probabilities of the draft, and forms no [n, V] array. For a draft that is not random, no exact
+ * rule accepts more often. [docs/maths.md, section 12; Daliri, Musco, Suresh, arXiv 2408.07978]
  *
  * The other rules are exact, too, and are for drafts that were drawn with independent noise: the
  * text has the target's distribution, but depends on what is drafted.

@@ -504,21 +504,21 @@ typedef enum gumbel_domain {
  *             of a call without `noise`. One exception: on CUDA a call from a head may store the
  *             product's logits and draw from these; log-normalisers may then be off by 2^-19 of
  *             max(1, |lse|).
- *  token_ids  The head of a draft model over a subset of the vocabulary: row i of the weights, or
- *             column i of the logits, is token token_ids[i]. The noise of a row is that of its
- *             token, so that the draws are coupled to those of a target over the whole vocabulary
- *             (drafts.h). tokens, top_ids, best_ids and kept_ids hold ids of the table; kept_ids
- *             are in the order of the rows. Of equal scores the lowest row wins, which in an
- *             ascending table is the lowest id. An id may be in several rows. A head's bias,
- *             vocab_size (the number of rows before the padding) and noise rows of
- *             gumbel_prepare_noise() are indexed by row. first_token must be 0.
+ *  token_ids  Table for a draft model's head over a subset of the vocabulary: row i of the weights,
+ *             or column i of the logits, is token token_ids[i], and is drawn with the noise of this
+ *             token. Draws are therefore coupled to those of a target over the whole vocabulary
+ *             (drafts.h). tokens, top_ids, best_ids and kept_ids hold ids from the table; kept_ids
+ *             are in the order of the rows. If scores are equal, the lowest row wins; in an
+ *             ascending table this row has the lowest id. An id may be in several rows. A head's
+ *             bias and the noise of gumbel_prepare_noise() are indexed by row; vocab_size is the
+ *             number of rows without padding. first_token must be 0.
  *             Parameters that name tokens are not supported with a table: `transforms`, `given`,
- *             programs' xtc_keep. Neither are `noise`, screens, shards, summaries,
- *             gumbel_process_logits(), gumbel_softmax(), verification and ranks.
+ *             and the field xtc_keep of programs. Also not supported are `noise`, screens, shards,
+ *             summaries, gumbel_process_logits(), gumbel_softmax(), verification and ranks.
  *             On a CPU an id below 0, or above 2^31 - 2, is an error. On CUDA the host does not
  *             read the table: a row with such an id is never drawn, as if a mask excluded it.
- *             The call stores the noise, 4 B S V bytes of workspace. On CUDA it draws from stored
- *             logits, as with `noise`. */
+ *             The call stores the noise in 4 B S V bytes of workspace. On CUDA the call draws from
+ *             stored logits, as with `noise`. */
 typedef struct gumbel_sampling {
     size_t struct_size;
     gumbel_row_f32 temperature;  /* finite, >= 0; 0 is greedy; the default is 1 */
@@ -582,7 +582,10 @@ typedef struct gumbel_output {
                      * rows at T = 1, as lse. 0 for a single token, NaN without a token and where
                      * raw logits have a NaN or +inf. Equal logits give equal bits on every device,
                      * ISA, thread count and batch [docs/maths.md, 18]. The absolute error is at
-                     * most 2^-16 + 2^-21 times the entropy. since 0.3; unstable until 1.0 */
+                     * most 2^-16 + 2^-21 times the entropy. Exception: on Hopper, a draw from a
+                     * head without truncation may sum in float32. Its bits do not depend on the
+                     * batch, but differ from those of other calls and devices; the error is at most
+                     * 2^-15 + 2^-19 (entropy + |lse|). since 0.3; unstable until 1.0 */
 } gumbel_output;
 
 /* ------------------------------------------------------------------------------- sampling ---- */
@@ -637,8 +640,9 @@ GUMBEL_CALL gumbel_workspace_most(const gumbel_device *device, const gumbel_limi
  *                  [eq. 1 to 4; FlashSampling, arXiv 2603.15854, Algorithm 2]
  *  head       A plain call never stores a [B, V] array. A call is plain if it has no transforms,
  *             truncation, ranks, kept, num_top, num_best, entropy, raw log-probabilities or given
- *             noise. On Hopper, a call with banned tokens, entropies or num_top <= 2 stores none
- *             either if it is plain otherwise.
+ *             noise. On Hopper, banned tokens, num_top <= 2 and the entropy of the processed
+ *             distribution are allowed as well, in calls with one sample a row, a positive scale,
+ *             no soft-cap and no bias; docs/kernels.md has all conditions (hopper-statistics).
  *  sampling   NULL means the defaults
  *  output     written in full on success, unchanged on error
  *  workspace  gumbel_workspace_size() bytes for these arguments, or more, aligned to
@@ -846,9 +850,9 @@ GUMBEL_CALL gumbel_noise(uint64_t seed, uint64_t position, uint32_t sample, uint
  *                         gumbel_sampling's field `noise`.           [docs/maths.md, section 3]
  *  sampling     the sampling of the later step. The call uses seed, position, slots, num_samples,
  *               first_sample, domain and token_ids; it ignores temperature, and `noise` must be
- *               NULL. NULL means the defaults. With token_ids, [count] ids, element i of each draw
- *               is the noise of token token_ids[i], and first_token must be 0; on CUDA -FLT_MAX
- *               for an id out of range.
+ *               NULL. NULL means the defaults. With token_ids, a table of `count` ids, element i of
+ *               each draw is the noise of token token_ids[i]; first_token must be 0. On CUDA the
+ *               element of an id out of range is -FLT_MAX.
  *  batch, count B >= 0, and V >= 0 of the shard
  *  first_token  as in gumbel_head; first_token >= 0, first_token + count <= 2^31
  *  noise        [B, S, count] float32, 4 B S V bytes. Token first_token + i of draw j of row b goes

@@ -45,8 +45,8 @@ typedef enum cuda_sm90_case {
     CUDA_SM90_STORED,     /* no draw: logits are stored */
     CUDA_SM90_BOTH,       /* CUDA_SM90_PLAIN, also with a bias, and logits are stored */
     CUDA_SM90_ANY,        /* any draw, or none */
-    CUDA_SM90_STATISTICS, /* CUDA_SM90_PLAIN_MASS without banned tokens, with entropies and the two
-                           * likeliest tokens */
+    CUDA_SM90_STATISTICS, /* CUDA_SM90_PLAIN_MASS that also excludes banned tokens, and computes
+                           * entropies and the two likeliest tokens */
     CUDA_SM90_CASES,
 } cuda_sm90_case;
 

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The full product of up to 64 rows of weights, gathered from anywhere, and the hidden states of up
- * to eight rows of the batch, by the first warpgroup of a CTA. A dot product is summed 16 elements
- * a wgmma, in the order of D, as in fused_sm90.cuh: the logits are equal bit by bit.
+ * The first warpgroup of a CTA multiplies up to 64 gathered rows of weights by the hidden states of
+ * up to eight rows of the batch. A dot product is summed 16 elements a wgmma, in the order of D, as
+ * in fused_sm90.cuh: the logits of both kernels are equal bit by bit.
  *
  * Shared memory is a ring of stages of 256 columns: the rows of weights, rounded up to eight, then
- * eight hidden states, each as [4][rows][64], 64 columns in 128-byte swizzle. A wgmma multiplies 64
- * rows; it may read past those of its stage, and results of unused rows are ignored.
+ * eight hidden states, each as [4][rows][64], 64 columns in 128-byte swizzle. A wgmma always
+ * multiplies 64 rows of weights. If a stage has fewer, the wgmma reads past the stage, and the
+ * results of unused rows are ignored.
  *
- * The products of a row form one chain. Fewer rows have more stages: up to 16 rows of D = 4096 are
- * in flight at once, and no copy waits for a product. A product is still pending as the next one is
- * queued: the chain runs without gaps as long as copies arrive.
+ * The wgmmas of a tile form one dependent chain. Stages of fewer rows are smaller, so that the ring
+ * holds more of them: with up to 16 rows, copies of 15 segments are in flight, of the 16 segments
+ * of D = 4096. The products of the next segment are queued while those of the previous one run: the
+ * chain has no gaps as long as copies arrive.
  */
 #ifndef GUMBEL_CUDA_RING_PRODUCT_CUH
 #define GUMBEL_CUDA_RING_PRODUCT_CUH
@@ -77,7 +79,8 @@ template <bool half> class ring_product
             wait_for_copies(ahead);
             screen_fence_shared();
             ptx_wgmma_wait<1>();
-            /* This segment is complete, and the one before the last has been read. */
+            /* All threads' copies of this segment have arrived, and the products of the segment
+             * before the previous one have read their stage. */
             ptx_named_barrier<1, kProductThreads>();
             queue_products(sum, ring + read.take_place(ahead) * bytes, rows,
                            min(kChunks, depths - segment * kChunks));
@@ -87,7 +90,8 @@ template <bool half> class ring_product
         ptx_copy_async_wait<0>();
     }
 
-    /* A place in the ring, whose last two stages products may still read. */
+    /* A place in the ring of `ahead` + 2 stages: `ahead` receive copies, and products may still
+     * read the other two. */
     struct ring_place {
         int next;
         __device__ __forceinline__ int take_place(int ahead)
@@ -174,8 +178,9 @@ template <bool half> class ring_product
             *(uint4 *)place = {0, 0, 0, 0};
     }
 
-    /* Copies a segment to a stage; commits also if there is none. Hidden states start with the last
-     * warp, as few rows keep few warps busy. */
+    /* Copies a segment to a stage. Commits a group of copies even if `segment` is past the end, so
+     * that wait_for_copies() can count groups. Rows of hidden states are assigned from the last
+     * warp down, because a few rows of weights occupy only the first warps. */
     __device__ __forceinline__ void copy(int segment, unsigned char *to, int count, int rows) const
     {
         constexpr int warps = kProductThreads / 32;

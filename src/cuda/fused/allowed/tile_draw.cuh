@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Draws from the logits of a tile of allowed tokens, by the warps of a CTA that do not multiply. A
- * warp serves a row of the group, a lane two tokens of the tile. Lane s keeps the best token of
- * sample s, and each lane sums the masses of some blocks, from all tiles of the CTA.
+ * Draws from the logits of a tile of allowed tokens, by the warps of a CTA that do not multiply.
+ * Each of these warps serves one row of the group, and each lane two tokens of the tile. Over all
+ * tiles of the CTA, lane s keeps the best token of sample s, and each lane sums the masses of some
+ * blocks.
  */
 #ifndef GUMBEL_CUDA_TILE_DRAW_CUH
 #define GUMBEL_CUDA_TILE_DRAW_CUH
@@ -24,7 +25,7 @@ static_assert(kTokensOfLane == 2 && GUMBEL_BLOCK == 64, "a lane has two tokens o
 struct group_rows {
     gumbel_row rows[kRows]; /* streams of sample 0 */
     const uint16_t *hidden[kRows];
-    float logits[kRows][kTile]; /* of a tile */
+    float logits[kRows][kTile]; /* of the current tile */
 };
 
 /* The logit after scale and soft-cap. Not inlined: a lane has four calls. */
@@ -34,8 +35,8 @@ __device__ __noinline__ float transform_logit(const cuda_params &p, float logit)
     return gumbel_transform_logit(logit, q.scale, q.soft_cap, p.inverse_cap, 1.0f);
 }
 
-/* A warp that draws row `row` of a group, number `b` of the batch. Threads that multiply have one
- * that they do not use. */
+/* The draw of row `row` of a group, row `b` of the batch, by one warp. Threads that multiply
+ * construct a tile_draw, too, and do not use it. */
 class tile_draw
 {
     const cuda_params &p;
@@ -43,7 +44,7 @@ class tile_draw
     group_rows &group;
     const int row, lane;
     const int64_t b;
-    float noise[kTokensOfLane], bias[kTokensOfLane]; /* of a tile and sample 0 */
+    float noise[kTokensOfLane], bias[kTokensOfLane]; /* of the lane's tokens; noise of sample 0 */
     draw_winner best;
     gumbel_summary mass;
     uint32_t flags;
@@ -57,7 +58,7 @@ class tile_draw
         gumbel_summary_empty(&mass);
     }
 
-    /* Prepares a tile, while its product is computed. */
+    /* Loads biases and computes noise of a tile, while its product is computed. */
     __device__ __forceinline__ void prepare_tile()
     {
         const gumbel_tensor &t = p.problem.bias;
@@ -131,7 +132,8 @@ class tile_draw
         return draw_token_noise_noinline(stream, (uint32_t)tile.tokens[at]);
     }
 
-    /* z of an allowed token; -inf, and a flag, if it keeps the row from being drawn. */
+    /* Returns z of an allowed token. If z is NaN or +inf, sets the row's flag, which reports that
+     * no token can be drawn, and returns -inf. */
     __device__ __forceinline__ float find_z(int half, float logit)
     {
         const float z =
@@ -157,7 +159,7 @@ class tile_draw
             draw_winner_offer(best, found.score, found.z, found.id);
     }
 
-    /* Adds the masses of the tile's blocks; a lane those of every 32nd block. */
+    /* Adds the masses of the tile's blocks: lane l those of blocks l, l + 32, ... */
     __device__ __forceinline__ void add_masses(const float (&z)[kTokensOfLane])
     {
         float *const row_z = group.logits[row];
@@ -194,7 +196,7 @@ class tile_draw
         __syncwarp();
     }
 
-    /* The index in the tile of token `bit` of a block, which some row allows. */
+    /* The index in the tile of token `bit`, 0..63, of a block. Some row allows the token. */
     static __device__ __forceinline__ int find_place(const tile_block &block, int bit)
     {
         const uint32_t below = (1u << bit % 32) - 1;

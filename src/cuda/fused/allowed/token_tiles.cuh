@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The allowed tokens of a group of rows, in tiles of up to 64 tokens for one product. Blocks of 64
- * tokens go to the CTAs of a group in turn, so that a CTA has all tokens of a block, and can sum
- * the mass of the block. A tile has whole blocks: those with allowed tokens, as many as fit.
+ * tokens are assigned to the CTAs of a group in turn, so that one CTA has all tokens of a block,
+ * and sums the mass of the block. A tile holds all allowed tokens of its blocks, and as many blocks
+ * as fit. Blocks without allowed tokens are skipped.
  *
  * A CTA examines a window of 128 blocks at a time. If tokens come from lists, and the CTA has at
  * most 128 of their ids, the window has only the blocks of these ids; otherwise windows cover all
@@ -21,7 +22,7 @@ namespace
 {
 
 constexpr int kCtaThreads = CUDA_ALLOWED_THREADS, kRows = CUDA_SCREEN_GROUP;
-constexpr int kProductThreads = 128; /* of a CTA: those that multiply */
+constexpr int kProductThreads = 128; /* threads of a CTA that multiply */
 constexpr int kTile = CUDA_ALLOWED_TILE, kWindow = CUDA_ALLOWED_WINDOW;
 static_assert(kTile >= GUMBEL_BLOCK, "a tile holds a block");
 static_assert(kWindow <= kCtaThreads && kWindow % 32 == 0, "a thread examines a block");
@@ -30,7 +31,7 @@ static_assert(kWindow <= kCtaThreads && kWindow % 32 == 0, "a thread examines a 
 struct tile_block {
     int first;                  /* index of its first token in the tile */
     uint32_t any[2];            /* bits of the tokens that any row allows */
-    uint32_t allowed[kRows][2]; /* bits of those that each row allows */
+    uint32_t allowed[kRows][2]; /* bits of the tokens that each row allows */
 };
 
 struct token_tile {
@@ -41,21 +42,21 @@ struct token_tile {
     uint8_t block_of[kTile];
 };
 
-/* The list of a row: ids[begin] and on. */
+/* The list of a row: ids[begin .. begin + count - 1]. */
 struct row_list {
     int64_t begin, count;
 };
 
 /* Where the tokens of a group's rows come from, and the blocks that the CTA examines. */
 struct token_window {
-    bool is_drawn[kRows];        /* false: also beyond the batch */
-    const int32_t *masks[kRows]; /* unless tokens come from lists */
-    row_list lists[kRows];       /* if they do; count 0: every token is allowed */
-    uint32_t blocks[kWindow];    /* numbers, from the block of the first token on */
+    bool is_drawn[kRows];        /* false for rows beyond the batch, too */
+    const int32_t *masks[kRows]; /* NULL if tokens come from lists */
+    row_list lists[kRows];       /* if tokens come from lists; count 0: every token is allowed */
+    uint32_t blocks[kWindow];    /* indices; block 0 holds first_token */
     uint32_t bits[kWindow][kRows][2];
     int warp_sums[kWindow / 32];
-    int entry_count;           /* ids of lists in blocks of this CTA, also those without room */
-    uint32_t entries[kWindow]; /* their tokens, from the first token of the first block on */
+    int entry_count;           /* listed ids in blocks of this CTA; may exceed kWindow */
+    uint32_t entries[kWindow]; /* the first kWindow of these ids, less the first token of block 0 */
     uint8_t entry_rows[kWindow];
 };
 
@@ -65,9 +66,9 @@ class token_tiles
     const gumbel_problem &q;
     token_window &window;
     token_tile &tile;
-    const uint32_t member; /* of the CTAs of a group, */
-    uint32_t members;      /* of which this many draw */
-    const int64_t origin;  /* first token of the first block */
+    const uint32_t member; /* index of this CTA in its group */
+    uint32_t members;      /* CTAs of the group that draw */
+    const int64_t origin;  /* first token of block 0 */
 
   public:
     __device__ __forceinline__ token_tiles(const gumbel_problem &problem, token_window &memory,
@@ -77,7 +78,7 @@ class token_tiles
     {
     }
 
-    /* Clears the window, which needs no input; load_row() and a barrier must follow. */
+    /* Clears the window; reads no global memory. load_row() and a barrier must follow. */
     __device__ __forceinline__ void clear() const
     {
         for (int i = threadIdx.x; i < kWindow * kRows * 2; i += kCtaThreads)
@@ -86,7 +87,8 @@ class token_tiles
             window.entry_count = tile.count = tile.block_count = 0;
     }
 
-    /* Loads where row i of the group, row b of the batch, has its tokens; by one thread. */
+    /* Loads the address of the mask, or the place of the list, of row i of the group, which is row
+     * b of the batch; one thread calls it. */
     __device__ __forceinline__ void load_row(int i, int64_t b, bool reads_lists) const
     {
         window.masks[i] = nullptr;
@@ -101,8 +103,8 @@ class token_tiles
         window.lists[i] = {offsets[0], offsets[1] - offsets[0]};
     }
 
-    /* Chooses how many CTAs of the group draw, the same number in each, by the lengths of lists;
-     * returns it. After load_row() and a barrier. */
+    /* Chooses how many CTAs of the group draw, by the lengths of lists, and returns this number.
+     * All CTAs of the group choose the same number. load_row() and a barrier come before. */
     __device__ __forceinline__ int choose_members(bool reads_lists)
     {
         int64_t ids = 0;
@@ -143,13 +145,13 @@ class token_tiles
     }
 
   private:
-    /* Ids of the list of a row; 0 if the row is not drawn, or allows every token. */
+    /* The length of a row's list; 0 if the row is not drawn, or allows every token. */
     __device__ __forceinline__ int64_t count_ids(int row) const
     {
         return window.is_drawn[row] ? max(window.lists[row].count, (int64_t)0) : 0;
     }
 
-    /* Calls f(row, token from `origin` on) for each id of the lists in blocks of this CTA. */
+    /* Calls f(row, id - origin) for each listed id in a block of this CTA. */
     template <class F> __device__ __forceinline__ void each_listed(F f) const
     {
         constexpr int ahead = 4; /* loads in flight */
@@ -180,7 +182,7 @@ class token_tiles
         }
     }
 
-    /* Whether a row has an empty list, and allows every token. */
+    /* Whether some drawn row has an empty list, which allows every token. */
     __device__ __forceinline__ bool allows_all() const
     {
         bool all = false;
@@ -189,7 +191,8 @@ class token_tiles
         return all;
     }
 
-    /* Lists the ids of this CTA. Returns whether all have room; ends with a barrier. */
+    /* Stores the listed ids in blocks of this CTA as entries. Returns whether all of them fit; ends
+     * with a barrier. */
     __device__ __forceinline__ bool collect_entries() const
     {
         each_listed([&](int row, uint32_t token) {
@@ -203,8 +206,9 @@ class token_tiles
         return window.entry_count <= kWindow;
     }
 
-    /* Sets the bits of the entries, each in the block of the first entry with its block; ends with
-     * a barrier. The window is clear. */
+    /* Sets the bit of each entry. Place i of the window has the block of entry i; entries of one
+     * block set their bits at the place of the first of them, and the other places stay empty. The
+     * window is clear before; ends with a barrier. */
     __device__ __forceinline__ void fill_by_entries() const
     {
         const int i = threadIdx.x;
@@ -212,7 +216,7 @@ class token_tiles
             const uint32_t token = window.entries[i], block = token / GUMBEL_BLOCK;
             int first = i;
 #pragma unroll 8
-            for (int j = i - 1; j >= 0; j--) /* to the end: loads need not wait for each other */
+            for (int j = i - 1; j >= 0; j--) /* without a break: independent loads */
                 first = window.entries[j] / GUMBEL_BLOCK == block ? j : first;
             window.blocks[i] = block;
             allow_token(first, window.entry_rows[i], token);
@@ -225,7 +229,8 @@ class token_tiles
         atomicOr(&window.bits[place][row][token / 32 % 2], 1u << token % 32);
     }
 
-    /* Loads the bits of the CTA's blocks from number `base` of them on; ends with a barrier. */
+    /* Loads the bits of kWindow blocks of this CTA, from its block number `base` on; ends with a
+     * barrier. */
     __device__ __forceinline__ void fill_window(uint32_t base, bool reads_lists) const
     {
         const int i = threadIdx.x;
@@ -252,14 +257,14 @@ class token_tiles
         __syncthreads();
     }
 
-    /* A word of a row's mask; 0 past the tokens. */
+    /* A word of a row's mask; 0 past the last token. */
     __device__ __forceinline__ uint32_t load_word(int row, uint32_t block, int word) const
     {
         const int64_t first = origin + (int64_t)GUMBEL_BLOCK * block + 32 * word;
         return first < q.end_token ? (uint32_t)__ldcg(&window.masks[row][first / 32]) : 0;
     }
 
-    /* The bits of a word's tokens that count. */
+    /* The bits of a word's tokens in first_token .. end_token - 1. */
     __device__ __forceinline__ uint32_t counted_tokens(uint32_t block, int word) const
     {
         const int64_t first = origin + (int64_t)GUMBEL_BLOCK * block + 32 * word;
@@ -268,9 +273,9 @@ class token_tiles
         return skipped <= 0 ? bits : skipped < 32 ? bits >> skipped << skipped : 0;
     }
 
-    /* Appends the blocks of the window from number `next` on to the tile, as long as they fit.
-     * Returns the number of the first that does not, kWindow if all do. Begins after a barrier and
-     * ends with one. */
+    /* Appends blocks of the window, from number `next` on, to the tile, until one does not fit.
+     * Returns the number of this block, or kWindow if all fit. Begins after a barrier and ends with
+     * one. */
     __device__ __forceinline__ int append_blocks(int next) const
     {
         const int i = threadIdx.x, warp = i / 32, lane = i % 32;
@@ -313,7 +318,7 @@ class token_tiles
         return taken;
     }
 
-    /* Makes block i of the window block number `at` of the tile; by one thread. */
+    /* Copies block i of the window to block `at` of the tile; one thread calls it. */
     __device__ __forceinline__ void add_block(int i, int at, int first,
                                               const uint32_t (&any)[2]) const
     {

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * WHAT   the fused draw on Hopper (eq. 1 to 4; FlashSampling, Algorithm 2). For rows with
- *        transforms or truncation, the kernel stores logits instead: all of them, or those above a
- *        bound (bound_sm90.cuh), and the maximum of each tile and row. There is a kernel for each
- *        dtype, width and case of a call (case_sm90.cuh).
+ * WHAT   the fused draw on Hopper (eq. 1 to 4; FlashSampling, Algorithm 2). Calls with statistics
+ *        also exclude banned tokens, and compute entropies and the two largest z of each row
+ *        (statistics_sm90.cuh). For rows with other transforms or truncation, the kernel stores
+ *        logits instead: all of them, or those above a bound (bound_sm90.cuh), and the maximum of
+ *        each tile and row. There is a kernel for each dtype, width and case of a call
+ *        (case_sm90.cuh).
  * COST   2 V D bytes of weights, read once; 2 V D B flops on the tensor cores. On an H200 these run
  *        at 4.6 TB/s and 790 TFLOP/s.
  * MAP    one persistent CTA of three warpgroups a multiprocessor. Two warpgroups multiply and draw,
@@ -23,20 +25,24 @@
  *        the others of its cluster, because they arrive at its barriers. For each consumer:
  *        served      the consumer waits for the service warps, which arrive when they have written
  *                    the bounds of a tile: in the CTA's first tile, the words that thresholds are
- *                    computed from; if logits are stored by bounds, the rows' bounds and masks.
+ *                    computed from; if logits are stored by bounds, the rows' bounds and masks; in
+ *                    calls with statistics also the bits of banned tokens.
  *        drawn       the service warps wait for all threads of the consumer, which arrive when
  *                    bounds may change and the tile's candidates may be scored.
  *        multiplied  the other consumer waits to start its product.
- *        summed      the other consumer waits to add its masses.
+ *        summed      the other consumer waits to add its masses, unless CTAs are paired; all
+ *                    consumers wait before results are written.
  *        At a named barrier the threads of a consumer wait for each other: between writing the
  *        maxima of a turn and reading them, which also separates these reads from the writes two
  *        turns later; and in the first tile, between storing sums, setting thresholds and drawing.
  *        The service warps wait for `drawn` of every tile before they arrive at `served` of the
- *        next one, whichever consumer has it. Between the two they own bounds, thresholds, best
- *        tokens and the list of candidates; otherwise the consumer does. The last CTA finishes a
- *        plain call (finish_sm90.cuh); another launch finishes other calls. Up to 64 columns the
- *        kernel may start while the previous launch ends, and prefetches its first weights until
- *        then; it lets the next launch start after its last copy.
+ *        next one, whichever consumer has it. Between `drawn` and `served` the service warps own
+ *        bounds, thresholds, best tokens, the two largest z and the list of candidates; otherwise
+ *        the consumer owns these. The bits of banned tokens have one buffer for each consumer; the
+ *        service warps write it after `drawn` of this consumer's previous tile. The last CTA
+ *        finishes a plain call (finish_sm90.cuh); another launch finishes other calls. Up to 64
+ *        columns the kernel may start while the previous launch ends, and prefetches its first
+ *        weights until then; it lets the next launch start after its last copy.
  * NUMERICS  a dot product is summed 16 elements a wgmma, in the order of D, whatever N: token,
  *        score and log-normaliser do not depend on the batch.
  */

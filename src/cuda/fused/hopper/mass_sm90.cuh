@@ -29,7 +29,8 @@ template <int columns, bool weighted> struct mass_terms {
     /* Adds two tokens. */
     __device__ __forceinline__ void add(int column, float t0, float t1)
     {
-        constexpr float least = -200.0f; /* whose exp2 is 0, as that of -inf */
+        /* exp2(least) is 0, as exp2(-inf) is; 0 * least is 0, but 0 * -inf would be NaN. */
+        constexpr float least = -200.0f;
         const float e0 = ptx_exp2(t0), e1 = ptx_exp2(t1);
         sum[column] += e0 + e1;
         if constexpr (weighted)
@@ -116,7 +117,7 @@ template <int n, class call> class tile_mass
         return &masses_of(round)[sm90_column(lane, lane / 4 % (2 * groups))];
     }
 
-    /* The weight that belongs to a mass. */
+    /* The sum of t exp2(t) of the tokens of a mass (shared_sm90::weights). */
     __device__ __forceinline__ float *weight_of(const float2 *mass) const
     {
         return shared.weights + (mass - shared.masses);

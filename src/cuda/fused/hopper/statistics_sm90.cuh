@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls with statistics: the service warps find the banned tokens of each tile, and keep the bounds
- * of the two largest z.
+ * Calls with statistics, that is with banned tokens, entropies or the two largest z of each row:
+ * the service warps mark the banned tokens of each tile, and maintain the lower bound on each row's
+ * second largest z.
  */
 #ifndef GUMBEL_CUDA_STATISTICS_SM90_CUH
 #define GUMBEL_CUDA_STATISTICS_SM90_CUH
@@ -13,15 +14,17 @@ namespace
 {
 
 /* The work of a service thread in a call with statistics. A load takes several microseconds while
- * weights are copied; values that a tile needs are therefore loaded before, or all at once. */
+ * weights are copied; the thread therefore loads the values that a tile requires in advance, or
+ * issues all their loads together. */
 template <int n, class call> class statistics_server
 {
     static constexpr int turns = (n + SM90_SERVE_THREADS - 1) / SM90_SERVE_THREADS;
-    /* Tokens of a list that are loaded once; and a list of more tokens is read by a whole warp. */
+    /* The first kFirstTokens of a list are loaded once, into registers. A whole warp reads a list
+     * of more than kShortList tokens. */
     static constexpr int kFirstTokens = 2, kShortList = 16;
 
     struct token_list {
-        int32_t count; /* at most kShortList + 1: a longer list */
+        int32_t count; /* length of the list; kShortList + 1 if it is longer than kShortList */
         int32_t first[kFirstTokens];
     };
 
@@ -29,7 +32,7 @@ template <int n, class call> class statistics_server
     const shared_sm90<n> &shared;
     const int thread;
     token_list lists[turns]; /* banned tokens of this thread's rows */
-    float published[turns];  /* of this thread's rows: the largest z that other CTAs know */
+    float published[turns];  /* the largest z of these rows that this thread has published */
 
   public:
     __device__ __forceinline__ statistics_server(const call &params, const shared_sm90<n> &memory,
@@ -46,7 +49,7 @@ template <int n, class call> class statistics_server
     }
 
     /* Marks the banned tokens of the tile that begins at token `first`, the CTA's tile number
-     * `turn`. The tile's consumer has drawn from its previous tile. */
+     * `turn`. The caller has waited until the tile's consumer has drawn from its previous tile. */
     __device__ __forceinline__ void mark_removed_tokens(uint32_t first, int turn) const
     {
         const int consumer = turn % sm90_consumer::consumers;
@@ -77,8 +80,8 @@ template <int n, class call> class statistics_server
             shared.removed_turn[consumer] = turn / sm90_consumer::consumers + 1;
     }
 
-    /* Raises the bounds of all rows to this CTA's second largest z, and publishes the largest z
-     * that rose; after all candidates are scored. */
+    /* Raises the bounds of this thread's rows to this CTA's second largest z, and publishes each
+     * row's largest z if it has risen. All candidates have been scored. */
     __device__ __forceinline__ void publish_tops()
     {
         const top_thresholds<n, call> all(p, shared);
@@ -93,7 +96,7 @@ template <int n, class call> class statistics_server
             }
     }
 
-    /* The words of all rows of this thread. */
+    /* The two words in global memory (tops_sm90.cuh) of each row of this thread. */
     struct top_words {
         ulonglong2 of[turns];
     };
@@ -144,7 +147,7 @@ template <int n, class call> class statistics_server
                gumbel_problem_list_of_row(&p.problem, p.template row_of<n>(i));
     }
 
-    /* Marks token `place` of the tile, if the tile holds it. */
+    /* Marks token `place` of the tile. Returns false if `place` is outside the tile. */
     static __device__ __forceinline__ bool mark_token(uint4 *bits, uint32_t place)
     {
         if (place >= CUDA_SM90_TILE)
@@ -153,7 +156,8 @@ template <int n, class call> class statistics_server
         return true;
     }
 
-    /* Marks the tokens of a column's list that begin at `from`, `stride` apart. */
+    /* Marks elements `from`, `from + stride`, ... of a column's list. Returns whether the tile
+     * holds any of them. */
     static __device__ __noinline__ bool mark_list(const call &p, uint4 *bits, int column, int from,
                                                   int stride, uint32_t first)
     {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Draws in shared memory: their parameters, the bounds that filter tokens, tokens that passed, the
- * best token and the two largest z.
+ * The state of draws in shared memory: parameters, bounds that filter tokens, candidates (tokens
+ * that passed the filter), best tokens, and the two largest z.
  */
 #ifndef GUMBEL_CUDA_DRAW_STATE_SM90_CUH
 #define GUMBEL_CUDA_DRAW_STATE_SM90_CUH
@@ -19,8 +19,8 @@ struct sm90_draw {
     int greedy;
 };
 
-/* The filter of a block and draw: the least sum that may win, finite, or +inf if there is nothing
- * to draw; in the first tile, first_word_of() the block. */
+/* The filter of a block and draw. min_sum: the smallest sum that may win, finite; +inf if there is
+ * nothing to draw. first_word: in the first tile, first_word_of() of the block. */
 union sm90_bound {
     float min_sum;
     uint32_t first_word;
@@ -35,7 +35,7 @@ enum sm90_bounds_flag : uint32_t {
 /* A token that passed its bound. */
 struct sm90_candidate {
     float sum;
-    uint32_t place; /* its draw, 8 bits; then its index in the tile */
+    uint32_t place; /* index of the draw in the low 8 bits, index in the tile above them */
 };
 
 /* The best token of a draw; 16 bytes, so that a 128-bit compare-and-swap replaces it as a whole. */
@@ -63,7 +63,7 @@ __device__ __forceinline__ sm90_best swap_best(sm90_best *best, sm90_best seen, 
 /* Replaces *best by `candidate` if that has a higher score, or an equal one and a lower id. */
 __device__ __forceinline__ void update_best(sm90_best *best, sm90_best candidate)
 {
-    sm90_best seen, found = swap_best(best, candidate, candidate); /* only reads */
+    sm90_best seen, found = swap_best(best, candidate, candidate); /* changes nothing */
     while (candidate.score > found.score ||
            (candidate.score == found.score && candidate.id < found.id)) {
         seen = found;
@@ -73,8 +73,8 @@ __device__ __forceinline__ void update_best(sm90_best *best, sm90_best candidate
     }
 }
 
-/* The two largest z of a row, the larger first, or the lower id of two equal ones; 16 bytes, so
- * that a 128-bit compare-and-swap replaces them as a whole. */
+/* The two largest z of a row and their tokens, the larger z first; of two equal z, the lower id
+ * first. 16 bytes, so that a 128-bit compare-and-swap replaces both tokens at once. */
 struct __align__(16) sm90_tops
 {
     float z[2]; /* -inf: none */

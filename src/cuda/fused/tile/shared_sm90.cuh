@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * How the Hopper kernel splits its work, and the shared memory beside its ring of stages, for N
- * columns (batch rows, padded) and S samples. A draw is a column and a sample: draw i is column i %
- * N of sample i / N, owned by the thread of that number modulo the threads of a consumer.
+ * columns (batch rows, padded) and S samples. A draw is a column and a sample: draw i is column
+ * i % N of sample i / N. Thread i modulo the threads of a consumer owns draw i.
  */
 #ifndef GUMBEL_CUDA_SHARED_SM90_CUH
 #define GUMBEL_CUDA_SHARED_SM90_CUH
@@ -47,8 +47,9 @@ struct sm90_consumer {
 };
 
 /* The CTAs of a cluster take neighbouring tiles at the same time, and each multicasts its slice of
- * the rows of hidden states to all. A CTA that alone has a tile copies all rows for itself. Paired
- * CTAs take the same tile for different rows, and each multicasts half of the tile's weights. */
+ * the rows of hidden states to the cluster. In the last wave a CTA may be the only one of its
+ * cluster with a tile; it then copies all rows itself. Paired CTAs take the same tile for different
+ * rows, and each multicasts half of the tile's weights. */
 template <int n> struct sm90_cluster {
     static constexpr int ctas = CUDA_SM90_CLUSTER(n);
     static constexpr int rows = n / ctas; /* of hidden states, in a copy */
@@ -93,7 +94,7 @@ struct stage_ring {
             parity ^= 1;
         }
     }
-    /* Passes the stages of another consumer. */
+    /* Advances past the stages that another consumer reads. */
     __device__ __forceinline__ void skip_stages(int count)
     {
         int to = stage + count;
@@ -129,8 +130,7 @@ template <int n> struct shared_sm90 {
     sm90_best *best;    /* [S][n] */
     sm90_bound *bounds; /* [CUDA_SM90_BLOCKS][S][n], columns in the order of bound_place() */
     sm90_draw *draws;   /* [S][n] */
-    float2 *masses; /* [mass_sets][mass_groups][n], with the mass: the largest z, the sum of exp(z -
-                         * largest) */
+    float2 *masses;     /* [mass_sets][mass_groups][n]: reference z; sum of exp(z - reference) */
     /* The end of a list of list_capacity() candidates, which grows downwards, and the number of
      * candidates appended, including those that did not fit. */
     sm90_candidate *candidates;
@@ -139,12 +139,12 @@ template <int n> struct shared_sm90 {
     /* If the call has statistics: */
     sm90_tops *tops;       /* [n] */
     float *top_thresholds; /* [n]: lower bound on the row's second largest z */
-    float *weights;        /* [mass_sets][mass_groups][n]: beside a mass, the sum of
-                     * x log2 x, where x = exp(z - largest) */
+    float *weights;        /* [mass_sets][mass_groups][n]: sum of x log2 x of the tokens of a
+                            * mass, where x = exp(z - reference) */
     uint4 *removed_bits;   /* [consumers][n]: one bit for each banned token of a tile */
     int *removed_turn;     /* [consumers]: the last turn, from 1 on, whose tile has banned tokens */
 
-    /* If it stores logits only: */
+    /* If the kernel only stores logits: */
     float *subtile_maxima; /* [consumers][2][CUDA_SUBTILES][n] */
     uint4 *token_bits;     /* [2 consumers][n] */
 
@@ -174,7 +174,7 @@ template <int n> struct shared_sm90 {
         static_assert((2 * CUDA_SM90_STAGES_MAX + 4 * consumers + 2) * sizeof *full <=
                           CUDA_SM90_BARRIER_BYTES,
                       "cuda_sm90_stages() counts this size");
-        /* Two words, as masses are aligned to two. */
+        /* Two words are reserved for the count, so that `masses` is aligned to 8 bytes. */
         candidate_count = (uint32_t *)(summed + consumers);
         thresholds = (float *)(candidate_count + 2);
         flags = (uint32_t *)(thresholds + all);
@@ -185,7 +185,7 @@ template <int n> struct shared_sm90 {
         candidates = (sm90_candidate *)(memory + CUDA_SM90_SHARED_BYTES);
     }
 
-    /* Candidates that fit the list. */
+    /* The number of candidates that fit into the list. */
     template <class call> __device__ __forceinline__ uint32_t list_capacity(const call &p) const
     {
         const void *end = call::has_statistics
@@ -216,8 +216,8 @@ template <int n> struct shared_sm90 {
         return ((int)((off + place) / GUMBEL_BLOCK) * p.sample_count() + sample) * n;
     }
 
-    /* [CUDA_SM90_BLOCKS][S][n], in the order of bounds: in the first tile, the sum of each block's
-     * token of most noise, or -inf. Uses the space of the list of candidates. */
+    /* [CUDA_SM90_BLOCKS][S][n], in the order of bounds: in the first tile, the sum of the token
+     * with the largest noise of each block, or -inf. Uses the space of the list of candidates. */
     __device__ __forceinline__ float *initial_sums(int all) const
     {
         return (float *)candidates - CUDA_SM90_BLOCKS * all;
@@ -242,9 +242,9 @@ template <int n> struct shared_sm90 {
         return masks_of_consumer(consumers + consumer);
     }
 
-    /* The masses to which a consumer adds. Paired CTAs keep those of their two consumers apart:
-     * each consumer has the tiles of one CTA of a launch without pairs, so that the log-normaliser
-     * does not depend on the batch. */
+    /* The masses to which a consumer adds. In paired CTAs each consumer has masses of its own:
+     * its tiles are those of one CTA of a launch without pairs, so that the log-normaliser does
+     * not depend on the batch. */
     template <class call>
     __device__ __forceinline__ float2 *masses_of_consumer(const call &p, int consumer) const
     {
@@ -273,8 +273,8 @@ template <int n> struct shared_sm90 {
         ptx_fence_barrier_init();
     }
 
-    /* Clears all state of draws; for all threads. A column without a live row has nothing to draw.
-     */
+    /* Initialises the state of all draws; all threads call it. A column without a live row draws
+     * nothing. */
     template <class call> __device__ void clear(const call &p) const
     {
         const gumbel_problem &q = p.problem;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A CTA's results of a call that another launch finishes: a summary of each draw, and the
- * statistics of each row. Paired CTAs write one for each consumer. Functions are for all consumer
- * threads, after the last draw.
+ * statistics of each row. Paired CTAs write one result for each consumer. All consumer threads call
+ * these functions, after the last draw.
  */
 #ifndef GUMBEL_CUDA_SUMMARIES_SM90_CUH
 #define GUMBEL_CUDA_SUMMARIES_SM90_CUH
@@ -13,8 +13,9 @@
 namespace
 {
 
-/* Writes summaries of a set of masses; those of set 0 have the best tokens. A few lanes write a
- * draw's summary, and each adds one mass. */
+/* Writes the summary of each draw from one set of masses; only summaries of set 0 hold best tokens.
+ * For each draw, mass_groups neighbouring lanes load one mass each and merge them; the first of
+ * these lanes writes the summary. */
 template <int n, class call>
 __device__ __forceinline__ void write_summaries_of_set(const call &p, const shared_sm90<n> &shared,
                                                        int set, int split)
@@ -55,8 +56,8 @@ template <int count> __device__ __forceinline__ double sum_of_lanes(double x)
     return x;
 }
 
-/* Writes statistics of a set of masses; those of set 0 have the two largest z. A few lanes merge
- * the masses of a row. */
+/* Writes the statistics of each row from one set of masses; only statistics of set 0 hold the two
+ * largest z. mass_groups neighbouring lanes merge the masses of a row. */
 template <int n>
 __device__ __forceinline__ void write_statistics_of_set(const sm90_statistics_call &p,
                                                         const shared_sm90<n> &shared, int set,
@@ -88,7 +89,7 @@ __device__ __forceinline__ void write_statistics_of_set(const sm90_statistics_ca
     }
 }
 
-/* Writes the results of a set of masses, as split `split` of the launch. */
+/* Writes the results of one set of masses to element `split` of the launch's results. */
 template <int n, class call>
 __device__ __forceinline__ void write_results_of_set(const call &p, const shared_sm90<n> &shared,
                                                      int set, int split)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The two largest z of each row, for calls with statistics. A CTA keeps its own two tokens of a row
- * in shared memory. Tokens below a lower bound of the row's second largest z need not be offered:
- * of two tokens of different CTAs, the smaller z is such a bound. In global memory, each row
- * therefore has two words (row_thresholds.cuh): the largest z of either half of the CTAs.
+ * The two largest z of each row, for calls with statistics. A CTA keeps the two best tokens of its
+ * tiles in shared memory. A token below a lower bound on the row's second largest z is not offered.
+ * The smaller z of two tokens from different CTAs is such a bound. In global memory, each row
+ * therefore has two words (row_thresholds.cuh), one for each half of the CTAs: the largest z that
+ * this half has published.
  */
 #ifndef GUMBEL_CUDA_TOPS_SM90_CUH
 #define GUMBEL_CUDA_TOPS_SM90_CUH
@@ -20,7 +21,7 @@ __device__ __forceinline__ bool top_precedes(float z, int id, float other_z, int
     return z > other_z || (z == other_z && (uint32_t)id < (uint32_t)other_id);
 }
 
-/* Inserts a token into two tokens, of which it is none. */
+/* Returns the best two of `tops` and a token that `tops` does not contain. */
 __device__ __forceinline__ sm90_tops insert_top(sm90_tops tops, float z, int id)
 {
     if (top_precedes(z, id, tops.z[0], tops.id[0]))
@@ -36,7 +37,7 @@ __device__ __forceinline__ void offer_top(sm90_tops *tops, float z, int id)
     const sm90_tops none = {{-INFINITY, -INFINITY}, {-1, -1}};
     if (!(z > -INFINITY))
         return;
-    for (ulonglong2 seen = none.to_bits();;) { /* the first swap may only read */
+    for (ulonglong2 seen = none.to_bits();;) { /* the first swap reads *tops unless it is `none` */
         const sm90_tops next = insert_top(sm90_tops::of_bits(seen), z, id);
         const ulonglong2 bits = next.to_bits();
         if (bits.x == seen.x && bits.y == seen.y)
@@ -65,14 +66,14 @@ template <int n, class call> class top_thresholds
         return __ldcg((const ulonglong2 *)words_of_row(i));
     }
 
-    /* Raises the bound of row i to one that follows from its words. */
+    /* Raises the bound of row i to the smaller of its words, if this launch has set both. */
     __device__ __forceinline__ void raise_to_words(int i, ulonglong2 words) const
     {
         if (words.x >> THRESHOLD_BITS == p.tag && words.y >> THRESHOLD_BITS == p.tag)
             raise_bound(i, fminf(unpack_threshold(words.x), unpack_threshold(words.y)));
     }
 
-    /* Publishes the z of a token of this CTA if it exceeds its word of `words`. */
+    /* Publishes the largest z of this CTA's tokens if it exceeds this CTA's word of `words`. */
     __device__ __forceinline__ void publish_largest(int i, float largest, ulonglong2 words) const
     {
         const int own = own_word();
@@ -91,8 +92,8 @@ template <int n, class call> class top_thresholds
     }
 
   private:
-    /* The index of this CTA's word. The index alternates among neighbours, and among the CTAs that
-     * publish at once, which are 8 apart (initial_thresholds_sm90.cuh). */
+    /* The index of this CTA's word. The index differs between neighbouring CTAs, and between
+     * CTAs 8 apart, which publish at the same time (initial_thresholds_sm90.cuh). */
     __device__ __forceinline__ int own_word() const
     {
         const int cta = p.template cta_index<n>();
