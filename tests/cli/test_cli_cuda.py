@@ -30,7 +30,8 @@ class Cuda(Case):
     QUICK = ("bench", *DEVICE, "--vocab", 8192, "--hidden", 256, "--rounds", 3, "--buffer", 256)
 
     def test_info(self):
-        self.assertRegex(self.succeed("info", *DEVICE), r"(?m)^gpu +.+, \d+ multiprocessors$")
+        found = self.succeed("info", *DEVICE)
+        self.assertRegex(found, r"(?m)^gpu +.+, \d+ multiprocessors, capability \d+\.\d: portable")
         self.assertGreater(self.succeed_json("info", *DEVICE)["multiprocessors"], 0)
 
     def test_bench_json(self):

@@ -216,7 +216,7 @@ gumbel_status store_logits(gumbel_device *, const gumbel_problem *q, float *logi
 
 emulated_device make_device(const gumbel_backend *backend)
 {
-    emulated_device generated = {{backend}, 1, "", 0, {}};
+    emulated_device generated = {{backend, 0}, 1, "", 0, {}};
     return generated;
 }
 

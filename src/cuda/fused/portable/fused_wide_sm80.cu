@@ -158,14 +158,6 @@ template <int n> struct wide_ring {
             }
         }
     }
-
-    /* Takes part in the copies and barriers of a tile. */
-    __device__ __forceinline__ void skip_tile(int depths)
-    {
-#pragma unroll 1
-        for (int k = 0; k < depths; k++)
-            next_stage();
-    }
 };
 
 /* Stores, draws from or discards the sums of a tile. All that it reads is computed from an opaque
@@ -235,15 +227,12 @@ template <int n, bool half> __device__ __forceinline__ void run_wide_sm80(const 
     float published = -INFINITY;
     wide_sums<warp_columns> sum;
     for (int tile = begin; tile < end; tile += kWideTile) {
-        const bool active = tile + warp * kWideWarpTile < end && column < rows;
         if (tile + kWideTile >= end)
             ptx_allow_launch();
         sum.clear();
-        if (active)
-            ring.template multiply_tile<half>(sum, depths, wide_weights_at(warp),
-                                              wide_hidden_at(column));
-        else
-            ring.skip_tile(depths);
+        /* Warps without tokens or columns multiply, too: all reach the same barriers. */
+        ring.template multiply_tile<half>(sum, depths, wide_weights_at(warp),
+                                          wide_hidden_at(column));
         use_tile<n>(p, sum, shared_memory + ring_bytes, first_row, tile, tile == begin, end,
                     published);
     }
