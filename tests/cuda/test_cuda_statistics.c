@@ -42,13 +42,12 @@ static request *make_request(request_plan plan, gumbel_dtype dtype, int banned, 
 static outcome *make_outcome(int64_t rows, int num_top, int entropy)
 {
     outcome *empty = outcome_make(rows, 1);
-    outcome_widen(empty, num_top > 0 ? num_top : 1, GUMBEL_PROCESSED);
+    outcome_widen(empty, num_top > 0 ? num_top : 5, GUMBEL_PROCESSED);
     if (entropy)
         outcome_add_entropy(empty);
     empty->output.ranks = empty->output.kept = NULL;
     if (num_top == 0) {
-        empty->output.num_top = 0;
-        empty->output.top_ids = NULL;
+        empty->output.top_ids = NULL; /* with num_top 5, which then has no effect */
         empty->output.top_logprobs = NULL;
     }
     return empty;
@@ -106,7 +105,8 @@ static void compare_batches(const request *req, const outcome *whole, int64_t ro
         request part;
         request_rows(req, first, count, &part);
         gpu_request *on_gpu = gpu_request_make(&part);
-        outcome *found = make_outcome(count, whole->output.num_top, whole->output.entropy != NULL);
+        outcome *found = make_outcome(count, whole->output.top_ids ? whole->output.num_top : 0,
+                                      whole->output.entropy != NULL);
         gpu_request_draw(on_gpu, 1, found);
         CHECK(outcome_same(whole, first, found, OUTCOME_ALL, what), "%d rows from %d on",
               (int)count, (int)first);

@@ -110,6 +110,7 @@ static gumbel_status finish_statistics(const cuda_job *job, cuda_statistics_para
 {
     const cuda_shape shape = {p->call.problem.batch, CUDA_FINISH_THREADS, 0, 1};
     void *arguments[] = {p};
+    p->call.output.num_top = p->call.problem.num_top; /* 0 without arrays of top tokens */
     GUMBEL_ASSERT(p->statistics && p->call.summaries && p->call.output.tokens);
     GUMBEL_ASSERT(p->call.output.num_top <= CUDA_STATISTICS_TOP_MAX);
     return cuda_launch(job, job->cuda->finish_statistics, shape, arguments);
