@@ -5,9 +5,6 @@
  */
 #include "cuda_requests.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* Calls whose product multiplied only the weights of allowed tokens; calls that also drew in the
  * same launch. */
 static int calls_with_few, calls_fused;
@@ -72,13 +69,8 @@ static void allow_masked(request *req, uint32_t most, uint64_t *random)
 
 static void count_call(const gpu_request *on_gpu, const outcome *like)
 {
-    char text[4096];
-    gumbel_error error = {"", ""};
-    if (CHECK(gumbel_explain(gpu, &on_gpu->req.head, NULL, &on_gpu->req.sampling, &like->output,
-                             text, sizeof text, &error) == GUMBEL_OK,
-              "%s: %s", error.field, error.message))
-        calls_with_few += strstr(text, "logits: allowed:") != NULL;
-    calls_fused += strstr(text, "draw: allowed-fused:") != NULL;
+    calls_with_few += gpu_request_uses(on_gpu, like, "logits: allowed:");
+    calls_fused += gpu_request_uses(on_gpu, like, "draw: allowed-fused:");
 }
 
 /* Draws without max_allowed and with it; frees the request. */
@@ -146,23 +138,6 @@ static void real_vocabulary(void)
     }
 }
 
-/* Draws into `found` on a device without the rung that draws in one launch. */
-static void draw_in_two_launches(const gpu_request *limited, outcome *found)
-{
-    const gumbel_device_options options = {
-        .struct_size = sizeof options, .device = "cuda:0", .rungs = "-allowed-fused"};
-    gumbel_device *const usual = gpu;
-    gumbel_error error = {"", ""};
-    if (!CHECK(gumbel_open(&options, &gpu, &error) == GUMBEL_OK, "%s: %s", error.field,
-               error.message)) {
-        gpu = usual;
-        return;
-    }
-    gpu_request_draw(limited, 1, found);
-    gumbel_close(gpu);
-    gpu = usual;
-}
-
 /* Draws without max_allowed, and with it in one launch, in two, and in replays of a graph. Outputs
  * are those of a plain call, without log-normalisers unless `with_mass`. Frees the request. */
 static void compare_launches(request *req, int64_t max_allowed, int with_mass)
@@ -183,7 +158,7 @@ static void compare_launches(request *req, int64_t max_allowed, int with_mass)
     gpu_request_draw(limited, 1, found);
     CHECK(outcome_same(expected, 0, found, parts, what), "max_allowed %d", (int)max_allowed);
     count_call(limited, found);
-    draw_in_two_launches(limited, found);
+    gpu_request_draw_by(limited, "-allowed-fused", found);
     CHECK(outcome_same(expected, 0, found, parts, what), "two launches");
     gpu_replay captured = gpu_request_capture(limited, 1, found);
     for (int replay = 0; replay < 3; replay++) {

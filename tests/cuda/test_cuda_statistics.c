@@ -7,8 +7,6 @@
 #include "cuda_requests.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static int calls_in_one_launch;
 
@@ -51,20 +49,6 @@ static outcome *make_outcome(int64_t rows, int num_top, int entropy)
         empty->output.top_logprobs = NULL;
     }
     return empty;
-}
-
-static void draw_from_stored_logits(const gpu_request *on_gpu, outcome *found)
-{
-    const gumbel_device_options options = {
-        .struct_size = sizeof options, .device = "cuda:0", .rungs = "-hopper-statistics"};
-    gumbel_device *const usual = gpu;
-    gumbel_error error = {"", ""};
-    if (CHECK(gumbel_open(&options, &gpu, &error) == GUMBEL_OK, "%s: %s", error.field,
-              error.message)) {
-        gpu_request_draw(on_gpu, 1, found);
-        gumbel_close(gpu);
-    }
-    gpu = usual;
 }
 
 /* Whether two values differ by no more than `most`, or are the same special value. */
@@ -115,16 +99,6 @@ static void compare_batches(const request *req, const outcome *whole, int64_t ro
     }
 }
 
-static void count_call(const gpu_request *on_gpu, const outcome *like)
-{
-    char text[4096];
-    gumbel_error error = {"", ""};
-    if (CHECK(gumbel_explain(gpu, &on_gpu->req.head, NULL, &on_gpu->req.sampling, &like->output,
-                             text, sizeof text, &error) == GUMBEL_OK,
-              "%s: %s", error.field, error.message))
-        calls_in_one_launch += strstr(text, "draw: hopper-statistics:") != NULL;
-}
-
 /* Frees the request. */
 static void compare_statistics(request *req, int num_top, int entropy, int64_t rows)
 {
@@ -133,9 +107,9 @@ static void compare_statistics(request *req, int num_top, int entropy, int64_t r
     outcome *found = make_outcome(req->plan.batch, num_top, entropy);
     outcome *again = make_outcome(req->plan.batch, num_top, entropy);
     gpu_request *on_gpu = gpu_request_make(req);
-    draw_from_stored_logits(on_gpu, stored);
+    gpu_request_draw_by(on_gpu, "-hopper-statistics", stored);
     gpu_request_draw(on_gpu, 1, found);
-    count_call(on_gpu, found);
+    calls_in_one_launch += gpu_request_uses(on_gpu, found, "draw: hopper-statistics:");
     compare_rows(stored, found, what);
     compare_batches(req, found, rows, what);
     gpu_replay captured = gpu_request_capture(on_gpu, 1, again);

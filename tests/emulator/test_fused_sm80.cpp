@@ -3,18 +3,14 @@
 // The portable kernels' sources on a CPU, their threads in a random order: against the CPU backend,
 // and against each other, bit by bit.
 #include "launch_sm80.h"
-#include "launch_sm90.h"
 
-extern "C" {
-#include "outcome.h"
-}
+#include "agreement.h"
+#include "launch_sm90.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <algorithm>
-#include <cmath>
 #include <vector>
 
 namespace
@@ -127,37 +123,6 @@ std::vector<float> store_emulated(test_problem *test, int kernel)
 }
 
 /* ---------------------------------------------------------------------------- comparison ---- */
-
-bool near(float x, float y, float scale)
-{
-    return (std::isnan(x) && std::isnan(y)) || x == y ||
-           fabsf(x - y) <= 1e-3f * std::max(1.0f, fabsf(scale));
-}
-
-/* Whether the emulated draw equals the CPU's, which sums dot products in another order: if tokens
- * differ, their scores are close. */
-bool agree(const outcome *host, const outcome *ours, outcome_parts parts, const char *what,
-           int *near_ties)
-{
-    for (int i = 0; i < (int)host->batch * host->samples; i++) {
-        int b = i / host->samples;
-        bool same = host->tokens[i] == ours->tokens[i];
-        bool good = host->status[b] == ours->status[b] &&
-                    near(host->scores[i], ours->scores[i], host->scores[i]);
-        if (parts & OUTCOME_MASS)
-            good = good && near(host->lse[b], ours->lse[b], host->lse[b]) &&
-                   (!same || near(host->logprobs[i], ours->logprobs[i], host->lse[b]));
-        *near_ties += good && !same;
-        if (good)
-            continue;
-        printf("%s: draw %d: status %d token %d score %a lse %a emulated, %d %d %a %a by the CPU\n",
-               what, i, (int)ours->status[b], (int)ours->tokens[i], (double)ours->scores[i],
-               (double)ours->lse[b], (int)host->status[b], (int)host->tokens[i],
-               (double)host->scores[i], (double)host->lse[b]);
-        return false;
-    }
-    return true;
-}
 
 /* The kernels that serve a problem: the narrowest first, and the widest. */
 std::vector<int> kernels_for(const gumbel_problem &q)

@@ -4,16 +4,12 @@
 // against itself in another order, usually by another kernel that serves the call, bit by bit.
 #include "launch_sm90.h"
 
-extern "C" {
-#include "outcome.h"
-}
+#include "agreement.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <algorithm>
-#include <cmath>
 #include <vector>
 
 namespace
@@ -150,37 +146,6 @@ bool stored_agree(test_problem *test, int width, const std::vector<float> &logit
 }
 
 /* ---------------------------------------------------------------------------- comparison ---- */
-
-bool near(float x, float y, float scale)
-{
-    return (std::isnan(x) && std::isnan(y)) || x == y ||
-           fabsf(x - y) <= 1e-3f * std::max(1.0f, fabsf(scale));
-}
-
-/* Whether the emulated draw equals the CPU's, which sums dot products in another order: if tokens
- * differ, their scores are close. */
-bool agree(const outcome *host, const outcome *ours, outcome_parts parts, const char *what,
-           int *near_ties)
-{
-    for (int i = 0; i < (int)host->batch * host->samples; i++) {
-        int b = i / host->samples;
-        bool same = host->tokens[i] == ours->tokens[i];
-        bool good = host->status[b] == ours->status[b] &&
-                    near(host->scores[i], ours->scores[i], host->scores[i]);
-        if (parts & OUTCOME_MASS)
-            good = good && near(host->lse[b], ours->lse[b], host->lse[b]) &&
-                   (!same || near(host->logprobs[i], ours->logprobs[i], host->lse[b]));
-        *near_ties += good && !same;
-        if (good)
-            continue;
-        printf("%s: draw %d: status %d token %d score %a lse %a emulated, %d %d %a %a by the CPU\n",
-               what, i, (int)ours->status[b], (int)ours->tokens[i], (double)ours->scores[i],
-               (double)ours->lse[b], (int)host->status[b], (int)host->tokens[i],
-               (double)host->scores[i], (double)host->lse[b]);
-        return false;
-    }
-    return true;
-}
 
 bool passes(int index, gumbel_device *cpu, int *near_ties)
 {

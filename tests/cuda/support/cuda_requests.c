@@ -278,6 +278,30 @@ void gpu_request_draw(const gpu_request *generated, int fused, outcome *into)
     gpu_free(workspace);
 }
 
+void gpu_request_draw_by(const gpu_request *generated, const char *rungs, outcome *into)
+{
+    const gumbel_device_options options = {
+        .struct_size = sizeof options, .device = "cuda:0", .rungs = rungs};
+    gumbel_device *const usual = gpu;
+    gumbel_error error = {"", ""};
+    if (gumbel_open(&options, &gpu, &error) != GUMBEL_OK)
+        die("gumbel_open: %s: %s", error.field, error.message);
+    gpu_request_draw(generated, 1, into);
+    gumbel_close(gpu);
+    gpu = usual;
+}
+
+int gpu_request_uses(const gpu_request *generated, const outcome *like, const char *rung)
+{
+    const request *r = &generated->req;
+    char text[4096];
+    gumbel_error error = {"", ""};
+    if (gumbel_explain(gpu, &r->head, NULL, &r->sampling, &like->output, text, sizeof text,
+                       &error) != GUMBEL_OK)
+        die("gumbel_explain: %s: %s", error.field, error.message);
+    return strstr(text, rung) != NULL;
+}
+
 void gpu_request_process(const gpu_request *generated, float *processed)
 {
     const request *r = &generated->req;

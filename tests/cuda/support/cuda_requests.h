@@ -29,6 +29,13 @@ void gpu_output_free(const gumbel_output *out);
  * size. Outputs and workspace are poisoned before. Ends the program on an error. */
 void gpu_request_draw(const gpu_request *generated, int fused, outcome *into);
 
+/* gpu_request_draw() from the head, on a device opened with these options.rungs. */
+void gpu_request_draw_by(const gpu_request *generated, const char *rungs, outcome *into);
+
+/* Whether gumbel_explain() names `rung`, such as "draw: hopper:", for a draw from the head with the
+ * outputs of `like`. Ends the program on an error. */
+int gpu_request_uses(const gpu_request *generated, const outcome *like, const char *rung);
+
 /* A request captured in a graph, drawn from the head or from the logits. Each replay reads the
  * request's arguments again. `like` has the requested outputs. */
 typedef struct gpu_replay {
