@@ -38,7 +38,7 @@ class Lengths:
         batch, queries = self.shape
         count = batch * self.kv_heads
         steps = torch.arange(count + 1, dtype=torch.int32, device=self.slots.device)
-        used = (self.slots[:, -1:] + 1).int().expand(batch, self.kv_heads).reshape(count)
+        used = (self.slots[:, -1] + 1).int().repeat_interleave(self.kv_heads)
         return steps * queries, steps * self.cache_slots, used
 
 

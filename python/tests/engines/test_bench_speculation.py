@@ -276,6 +276,7 @@ def flash_as_documented(query, keys, values, of_queries, of_keys, most, slots, *
     reads all of its keys in use."""
     drop, causal, mask = rest
     assert (drop, causal, mask) == (0.0, True, False) and of_queries.dtype == torch.int32
+    assert of_keys.is_contiguous() and named["seqused_k"].is_contiguous()
     found = torch.empty_like(query)
     for i, used in enumerate(named["seqused_k"].tolist()):
         first, last = of_queries[i : i + 2].tolist()
