@@ -207,9 +207,9 @@ static gumbel_status get_sm80_kernels(cuda_device *cuda, gumbel_error *error)
         snprintf(name, sizeof name, "gumbel_fused_sm80_mixed_%s_%d", dtypes[dtype], n);
         GUMBEL_FORWARD(get_kernel(cuda, module, name, cuda_sm80_shared_bytes(n, samples, 1, 1),
                                   &cuda->mixed_sm80[dtype], error));
-        for (int i = 0; i < CUDA_WIDE_WIDTHS; i++) {
-            snprintf(name, sizeof name, "gumbel_fused_wide_sm80_%s_%d", dtypes[dtype],
-                     cuda_wide_widths[i]);
+        for (int i = 0; i < CUDA_WIDE_KERNELS; i++) {
+            snprintf(name, sizeof name, "gumbel_fused_wide_sm80_%s_%d_%d", dtypes[dtype],
+                     cuda_wide_kernels[i].columns, cuda_wide_kernels[i].depth);
             GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_WIDE_SM80, name,
                                       cuda->shared_bytes - CUDA_RESERVED_BYTES,
                                       &cuda->wide_sm80[dtype][i], error));

@@ -47,6 +47,11 @@ PTX void sm80_copy(uint32_t to, const void *from, uint32_t bytes)
         own.pending.push_back({to, from, bytes, own.committed});
 }
 
+PTX void sm80_copy_or_zero(uint32_t to, const void *from, bool copies)
+{
+    sm80_copy(to, from, copies ? 16 : 0);
+}
+
 PTX void sm80_copy_commit() { padded[fibers_self()].committed++; }
 
 template <int pending> PTX void sm80_copy_wait()
