@@ -42,8 +42,8 @@ def ungroup_queries(attended, lengths):
 
 
 def attend_by_products(query, keys, values, lengths):
-    """[B * q, heads * head_size], by two batched products and a softmax over all slots of the cache,
-    from query [B * q, heads, head_size], and keys and values [B, kv_heads, slots, head_size]."""
+    """[B * q, heads * head_size], by two batched products and a softmax over all slots, from query
+    [B * q, heads, head_size], and keys and values [B, kv_heads, slots, head_size]."""
     batch, queries = lengths.shape
     grouped = group_queries(query, lengths).flatten(1, 2)
     scores = torch.bmm(grouped, keys.flatten(0, 1).transpose(1, 2))
