@@ -5,8 +5,18 @@ equal those without drafts, with min_p and logit_bias too, and drafts have the t
 import types
 
 import pytest
-from vllm_eagle import write_eagle
-from vllm_jobs import PROMPTS, ROOT, RUNNERS, need_vllm, request, run, version
+from vllm_drafters import write_eagle
+from vllm_jobs import (
+    ANY_TEMPERATURE,
+    PROMPTS,
+    ROOT,
+    RUNNERS,
+    equal_logprobs,
+    need_vllm,
+    request,
+    run,
+    version,
+)
 
 need_vllm()
 
@@ -37,7 +47,6 @@ KINDS = {
     "eagle": {},
     "own": {"draft_sample_method": "probabilistic"},
 }
-ANY_TEMPERATURE = "import vllm; vllm.SamplingParams._verify_args = lambda self: None\n"
 OWN_DRAFTS = "import gumbel._vllm.drafting as it; it.find_v1_hooks = it.find_v2_hooks = tuple"
 
 
@@ -54,15 +63,13 @@ HOT_ROUND = len(CASES) + 1
 @pytest.fixture(scope="module", name="jobs")
 def make_jobs(tmp_path_factory):
     """Results by runner and kind of drafts."""
-    folder = tmp_path_factory.mktemp("eagle")
-    write_eagle(folder)
+    eagle = write_eagle(tmp_path_factory.mktemp("eagle"))
     known = {}
 
     def job(runner, kind=None):
         if (runner, kind) not in known:
             options = {"max_num_seqs": 16}
             if kind:
-                eagle = {"model": str(folder), "method": "eagle"}
                 drafts = eagle if kind == "eagle" else {"model": DRAFT, "method": "draft_model"}
                 options["speculative_config"] = {
                     **drafts,
@@ -76,19 +83,6 @@ def make_jobs(tmp_path_factory):
     return job
 
 
-def close(one, other):
-    """Whether log-probabilities are equal to a thousandth, ids and ranks exactly."""
-    if one is None or other is None:
-        return one is other
-    return len(one) == len(other) and all(
-        left.keys() == right.keys()
-        and all(
-            abs(left[t][0] - right[t][0]) < 1e-3 and left[t][1] == right[t][1] for t in left
-        )
-        for left, right in zip(one, other)
-    )
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_drafts_change_no_text(jobs, runner, kind):
@@ -96,7 +90,7 @@ def test_drafts_change_no_text(jobs, runner, kind):
     for at in range(len(plain.rounds)):
         assert found.ids(at) == plain.ids(at), at
         for one, other in zip(found.rounds[at]["requests"], plain.rounds[at]["requests"]):
-            assert close(one["texts"][0]["logprobs"], other["texts"][0]["logprobs"]), at
+            assert equal_logprobs(one["texts"][0]["logprobs"], other["texts"][0]["logprobs"]), at
     assert found.rounds[-1]["counts"]["stock"] == 0
 
 
@@ -109,16 +103,11 @@ def test_the_parameters_change_texts(jobs):
     assert texts[5].count(300) > 0
 
 
-def steps_of(job, at):
-    counts = job.counts(at)
-    return sum(counts[name] for name in ("fused", "logits", "processed", "stock"))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_drafts_have_the_noise_of_the_target(jobs, runner, kind):
     """At a high temperature, nearly every cycle accepts all drafts, and none of other noise."""
-    cycles = steps_of(jobs(runner, kind), HOT_ROUND)
+    cycles = jobs(runner, kind).steps(HOT_ROUND)
     if kind == "own":
         assert cycles >= TOKENS - 2
     else:
@@ -129,9 +118,9 @@ def test_drafts_have_the_noise_of_the_target(jobs, runner, kind):
 def test_drafts_save_steps(jobs, runner):
     """Of seeded requests, more than drafts with other noise do; of greedy ones as many."""
     noisy, own = jobs(runner, "draft_model"), jobs(runner, "own")
-    assert steps_of(noisy, 0) == steps_of(own, 0) < TOKENS - 4
+    assert noisy.steps(0) == own.steps(0) < TOKENS - 4
     drawn = [at for at, case in enumerate(CASES) if "seed" in case]
-    assert sum(steps_of(noisy, at) for at in drawn) < sum(steps_of(own, at) for at in drawn)
+    assert sum(noisy.steps(at) for at in drawn) < sum(own.steps(at) for at in drawn)
 
 
 # -------------------------------------------------------------------------------- admission ----
