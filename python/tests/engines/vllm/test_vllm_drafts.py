@@ -153,3 +153,26 @@ def test_requests_are_refused_where_vllm_draws(options):
                 validate(parameters, drafts)
     with pytest.raises(Exception, match="not yet supported"):
         validate(parameters, drafts)
+
+
+@pytest.mark.parametrize("v2", [False, True])
+def test_vllm_keeps_random_drafts_that_have_other_noise(v2):
+    from gumbel._vllm.support import refusal
+
+    def refused(method, model_type="", architecture=""):
+        model = types.SimpleNamespace(
+            architectures=[architecture], hf_config=types.SimpleNamespace(model_type=model_type)
+        )
+        drafts = types.SimpleNamespace(
+            method=method, draft_sample_method="probabilistic", draft_model_config=model
+        )
+        found = refusal(config(speculative_config=drafts, use_v2_model_runner=v2))
+        assert found in (None, "random drafts have noise of their own")
+        return found is not None
+
+    assert not any(map(refused, ("draft_model", "eagle", "eagle3", "mtp", "dflash")))
+    assert all(map(refused, ("ngram", "dspark", "medusa")))
+    for model_type in ("step3p5_mtp", "gemma4_mtp"):
+        assert refused("mtp", model_type=model_type) == (not v2)
+    for architecture in ("DFlash2DraftModel", "LiLiCorrDraftModel"):
+        assert refused("dflash", architecture=architecture) == v2
