@@ -8,8 +8,8 @@ have no noise: their drafts are the drafter's likeliest tokens.
 
 The position of a draft is the index of the token that it follows. A drafter whose sampling is not
 that of the base classes keeps its own drafts, which are verified all the same: n-grams, Medusa,
-DSpark, DFlash 2, LiLiCorr, on the V1 runner Step3p5 and Gemma 4, draft models of another vocabulary,
-reductions of local maxima, and all drafters of versions that are newer than the known ones.
+DSpark, DFlash 2, LiLiCorr, XPress, on the V1 runner Step3p5 and Gemma 4, draft models of another
+vocabulary, reductions of local maxima, and all drafters of versions that are newer than the known ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,13 @@ from .vllm_versions import Hook, checks_needed
 # Methods of speculative decoding whose drafters are of the base classes, except those below.
 _METHODS = ("draft_model", "eagle", "eagle3", "mtp", "dflash")
 _OTHER_V1_MODELS = ("step3p5_mtp", "gemma4_mtp")
-_OTHER_V2_ARCHITECTURES = ("DFlash2DraftModel", "LiLiCorrDraftModel")
+_OTHER_V2_ARCHITECTURES = (
+    "DFlash2DraftModel",
+    "DFlash2BeamDraftModel",
+    "LiLiCorrDraftModel",
+    "Qwen3XPressModel",
+    "DFlashQwen3XPressModel",
+)
 
 
 def draws_drafts(config: Any) -> bool:
@@ -169,10 +175,11 @@ def _find_speculator() -> Any:
     try:
         module = importlib.import_module("vllm.v1.worker.gpu.spec_decode.speculator")
         found = module.DraftModelSpeculator
-        known = tuple(inspect.signature(found.sample_draft).parameters) == _V2_PARAMETERS
+        names = tuple(inspect.signature(found.sample_draft).parameters)
     except (ImportError, AttributeError):
         return None
-    return found if known else None
+    # num_steps, since 0.33, is of watermarks.
+    return found if names in (_V2_PARAMETERS, (*_V2_PARAMETERS, "num_steps")) else None
 
 
 def find_v2_hooks() -> tuple[Hook, ...]:
@@ -193,19 +200,14 @@ def find_v2_hooks() -> tuple[Hook, ...]:
         draft_step: torch.Tensor,
         draft_logits: Optional[torch.Tensor],
         spec_step_idx: int = 0,
+        **named: Any,
     ) -> Any:
         """Drafted tokens int64 [n]; vLLM's cache of draft logits is left as it is."""
         sampler = getattr(self, "_gumbel_sampler", None)
         if sampler is None or self.use_local_argmax_reduction:
-            rest = (draft_step, draft_logits, spec_step_idx)
+            rest = (temperature, seeds, draft_step, draft_logits, spec_step_idx)
             return stock(
-                self,
-                hidden_states,
-                sample_src_positions,
-                idx_mapping,
-                temperature,
-                seeds,
-                *rest,
+                self, hidden_states, sample_src_positions, idx_mapping, *rest, **named
             )
         capturing = _is_capturing(hidden_states.device)
         with defer_products(not capturing):
