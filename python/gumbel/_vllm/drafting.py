@@ -9,7 +9,8 @@ have no noise: their drafts are the drafter's likeliest tokens.
 The position of a draft is the index of the token that it follows. A drafter whose sampling is not
 that of the base classes keeps its own drafts, which are verified all the same: n-grams, Medusa,
 DSpark, DFlash 2, LiLiCorr, XPress, on the V1 runner Step3p5 and Gemma 4, draft models of another
-vocabulary, reductions of local maxima, and all drafters of versions that are newer than the known ones.
+vocabulary, reductions of local maxima, all drafters of versions that are newer than the known ones,
+and on the V2 runner those before 0.29.
 """
 
 from __future__ import annotations
@@ -178,8 +179,8 @@ def _find_speculator() -> Any:
         names = tuple(inspect.signature(found.sample_draft).parameters)
     except (ImportError, AttributeError):
         return None
-    # num_steps, since 0.33, is of watermarks.
-    return found if names in (_V2_PARAMETERS, (*_V2_PARAMETERS, "num_steps")) else None
+    forms = (_V2_PARAMETERS, (*_V2_PARAMETERS, *_V2_LATER[:1]), (*_V2_PARAMETERS, *_V2_LATER))
+    return found if names in forms else None
 
 
 def find_v2_hooks() -> tuple[Hook, ...]:
@@ -199,19 +200,19 @@ def find_v2_hooks() -> tuple[Hook, ...]:
         seeds: torch.Tensor,
         draft_step: torch.Tensor,
         draft_logits: Optional[torch.Tensor],
-        spec_step_idx: int = 0,
-        **named: Any,
+        **later: Any,
     ) -> Any:
         """Drafted tokens int64 [n]; vLLM's cache of draft logits is left as it is."""
         sampler = getattr(self, "_gumbel_sampler", None)
         if sampler is None or self.use_local_argmax_reduction:
-            rest = (temperature, seeds, draft_step, draft_logits, spec_step_idx)
-            return stock(
-                self, hidden_states, sample_src_positions, idx_mapping, *rest, **named
-            )
+            rest = (temperature, seeds, draft_step, draft_logits)
+            return stock(self, hidden_states, sample_src_positions, idx_mapping, *rest, **later)
         capturing = _is_capturing(hidden_states.device)
         with defer_products(not capturing):
-            logits = self.compute_draft_logits(hidden_states, spec_step_idx)
+            if hasattr(self, "compute_draft_logits"):
+                logits = self.compute_draft_logits(hidden_states, later.get("spec_step_idx", 0))
+            else:
+                logits = self.model.compute_logits(hidden_states)
         slots = idx_mapping.clamp(min=0)  # rows of a padded batch have none
         rows = {
             "temperature": temperature[slots],
@@ -225,7 +226,7 @@ def find_v2_hooks() -> tuple[Hook, ...]:
     return ((owner, "sample_draft", sample_draft),)
 
 
-_V2_PARAMETERS = (
+_V2_PARAMETERS = (  # of sample_draft() since 0.29
     "self",
     "hidden_states",
     "sample_src_positions",
@@ -234,5 +235,5 @@ _V2_PARAMETERS = (
     "seeds",
     "draft_step",
     "draft_logits",
-    "spec_step_idx",
 )
+_V2_LATER = ("spec_step_idx", "num_steps")  # since 0.32, of heads; since 0.33, of watermarks

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafts of random MTP, DFlash and EAGLE 3 drafters: texts and log-probabilities equal those without
-drafts, and the drafts have the target's noise, also in the step after some were rejected.
+"""Random MTP, DFlash and EAGLE 3 drafters: texts and log-probabilities equal those without drafts,
+and the drafts have the target's noise, also in the step after some were rejected.
 
 vLLM's V2 runner has no EAGLE that drafts all tokens at once ("parallel"); "eagle3" differs from the
 EAGLE of test_vllm_drafts.py by its vocabulary, which lacks some of the target's tokens."""

@@ -179,22 +179,24 @@ def test_vllm_keeps_random_drafts_that_have_other_noise(v2):
 
 
 def test_forms_of_v2_drafters_are_known(monkeypatch):
-    """num_steps, which 0.33 added, is passed on; there are no hooks for other parameters."""
+    """Parameters that later versions added are passed on; there are no hooks for other ones."""
     from gumbel._vllm.drafting import find_v2_hooks
     from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
 
     names = "hidden_states, sample_src_positions, idx_mapping, temperature, seeds, draft_step, "
-    names += "draft_logits, spec_step_idx=0"
     drafter = types.SimpleNamespace(_gumbel_sampler=None, use_local_argmax_reduction=False)
 
     def hooks(more):
         found = {}
-        exec(f"def sample_draft(self, {names}{more}): return locals()", found)
+        exec(f"def sample_draft(self, {names}draft_logits{more}): return locals()", found)
         monkeypatch.setattr(DraftModelSpeculator, "sample_draft", found["sample_draft"])
         return find_v2_hooks()
 
-    for more, given in (("", {}), (", num_steps=1", {"num_steps": 3})):
+    forms = {"": {}, ", spec_step_idx=0": {"spec_step_idx": 7}}
+    forms[", spec_step_idx=0, num_steps=1"] = {"spec_step_idx": 7, "num_steps": 3}
+    for more, later in forms.items():
         ((_, name, hook),) = hooks(more)
-        passed = hook(drafter, *range(7), spec_step_idx=7, **given)
-        assert name == "sample_draft" and list(passed.values()) == [drafter, *range(8), *given.values()]
-    assert hooks(", num_steps=1, unknown=0") == ()
+        passed = hook(drafter, *range(7), **later)
+        assert name == "sample_draft"
+        assert list(passed.values()) == [drafter, *range(7), *later.values()]
+    assert hooks(", spec_step_idx=0, unknown=0") == ()

@@ -87,13 +87,14 @@ def write_eagle(folder):
     hidden = config["hidden_size"]
     weights = _prefix("layers.0.", _make_layer(config))
     weights["fc.weight"] = _random(hidden, 2 * hidden)
-    _write(folder, {**config, "architectures": ["LlamaForCausalLM"], "model_type": "llama"}, weights)
+    config["architectures"], config["model_type"] = ["LlamaForCausalLM"], "llama"
+    _write(folder, config, weights)
     return {"model": str(folder), "method": "eagle"}
 
 
 def write_eagle3(folder, parallel=False):
-    """Writes an EAGLE 3 head for all tokens but the first ones, which drafts one token after another
-    or all at once (`parallel`)."""
+    """Writes an EAGLE 3 head for all tokens but the first ones, which drafts one token after
+    another, or all at once (`parallel`)."""
     import torch
 
     _seed()

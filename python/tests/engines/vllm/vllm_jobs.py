@@ -44,6 +44,17 @@ def need_vllm():
         pytest.skip(f"vLLM {version()} is not supported", allow_module_level=True)
 
 
+def need_gpu():
+    """Skips a module unless vLLM and PyTorch are installed for a GPU that is here."""
+    torch = pytest.importorskip("torch")
+    try:
+        importlib.metadata.version("vllm")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("vllm is not installed", allow_module_level=True)
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU", allow_module_level=True)
+
+
 def need_drafts(runner):
     """Skip a test if the installed vLLM has no n-gram drafts on a CPU."""
     minor = tuple(map(int, version().split(".")[:2]))
@@ -100,7 +111,15 @@ def equal_logprobs(one, other):
 
 
 def run(
-    rounds, runner="V1", plugin=True, processes=False, ranks=1, changes={}, before="", **engine
+    rounds,
+    runner="V1",
+    plugin=True,
+    processes=False,
+    ranks=1,
+    changes={},
+    before="",
+    device="cpu",
+    **engine,
 ):
     """Runs vLLM on rounds, which are lists of (token ids, parameters)."""
     small = {"max_num_seqs": 8, "max_num_batched_tokens": 512} if runner == "V2" else {}
@@ -122,6 +141,7 @@ def run(
     job = {
         "engine": settings,
         "runner": runner,
+        "device": device,
         "processes": processes,
         "ranks": ranks,
         "plugin": plugin,
