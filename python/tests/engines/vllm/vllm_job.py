@@ -2,12 +2,12 @@
 """A program in which vLLM generates texts, for tests of the plugin.
 
 Reads a job in JSON from its input: {"engine": arguments of LLM, "runner": "V1" or "V2",
-"device": "cpu", or "cuda", where graphs are captured, "processes": whether the engine has one of
-its own, "ranks": processes that share the model, "rounds": [[[token ids, parameters], …], …], "before":
-Python code to run first, "changes": {round: [kind, folder]}, changes of weights before a round
-(vllm_changes.py)}. Writes the results of each round to the named file: the texts of each request
-with ids and log-probabilities, and the plugin's counts after the round if this process or its ranks
-have them; for ranks also the report of each rank (vllm_ranks.py).
+"device": "cpu", or "cuda", where graphs are captured, "processes": whether the engine has one
+of its own, "ranks": processes that share the model, "rounds": [[[token ids, parameters], …],
+…], "before": Python code to run first, "changes": {round: [kind, folder]}, changes of weights
+before a round (vllm_changes.py)}. Writes the results of each round to the named file: the texts
+of each request with ids and log-probabilities, and the plugin's counts after the round if this
+process or its ranks have them; for ranks also the report of each rank (vllm_ranks.py).
 """
 
 import importlib.metadata
