@@ -8,8 +8,9 @@ have no noise: their drafts are the drafter's likeliest tokens.
 
 The position of a draft is the index of the token that it follows. A drafter whose sampling is not
 that of the base classes keeps its own drafts, which are verified all the same: n-grams, Medusa,
-Step3p5, DSpark, Gemma 4's centroids, vocabularies other than the target's, reductions of local
-maxima, and all drafters of versions that are newer than the known ones.
+DSpark, DFlash 2, LiLiCorr, XPress, on the V1 runner Step3p5 and Gemma 4, draft models of another
+vocabulary, reductions of local maxima, all drafters of versions that are newer than the known ones,
+and on the V2 runner those before 0.29.
 """
 
 from __future__ import annotations
@@ -26,6 +27,33 @@ from .drawer import drawer_of
 from .lazy import defer_products
 from .support import is_served
 from .vllm_versions import Hook, checks_needed
+
+# Methods of speculative decoding whose drafters are of the base classes, except those below.
+_METHODS = ("draft_model", "eagle", "eagle3", "mtp", "dflash")
+_OTHER_V1_MODELS = ("step3p5_mtp", "gemma4_mtp")
+_OTHER_V2_ARCHITECTURES = (
+    "DFlash2DraftModel",
+    "DFlash2BeamDraftModel",
+    "LiLiCorrDraftModel",
+    "Qwen3XPressModel",
+    "DFlashQwen3XPressModel",
+)
+
+
+def draws_drafts(config: Any) -> bool:
+    """Whether the drafts of an engine of this configuration are drawn with the target's noise."""
+    drafts = config.speculative_config
+    if getattr(drafts, "method", None) not in _METHODS:
+        return False
+    model = getattr(drafts, "draft_model_config", None)
+    if getattr(config, "use_v2_model_runner", False):
+        architectures = getattr(model, "architectures", None) or ()
+        return _find_speculator() is not None and not set(architectures) & set(
+            _OTHER_V2_ARCHITECTURES
+        )
+    kind = getattr(getattr(model, "hf_config", None), "model_type", None)
+    return _find_proposer() is not None and kind not in _OTHER_V1_MODELS
+
 
 # ------------------------------------------------------------------------------- V1 runner ----
 
@@ -81,17 +109,26 @@ def _read_proposal(drafter: Any, given: dict[str, Any]) -> Optional[_Proposal]:
     return _Proposal(drawer_of(runner), rows, first)
 
 
+def _find_proposer() -> Any:
+    """The base class of V1's drafters; None in versions whose drafters have another form."""
+    if checks_needed():
+        return None
+    try:
+        owner = importlib.import_module("vllm.v1.spec_decode.llm_base_proposer")
+        found = owner.SpecDecodeBaseProposer
+    except (ImportError, AttributeError):
+        return None
+    names = ("propose", "_sample_draft_tokens", "_greedy_sample")
+    return found if all(hasattr(found, name) for name in names) else None
+
+
 def find_v1_hooks() -> tuple[Hook, ...]:
     """The hooks of V1's drafters; none in versions whose drafters have another form."""
-    if checks_needed():
+    owner = _find_proposer()
+    if owner is None:
         return ()
-    try:
-        module = importlib.import_module("vllm.v1.spec_decode.llm_base_proposer")
-        owner = module.SpecDecodeBaseProposer
-        stock_propose, stock_sample = owner.propose, owner._sample_draft_tokens
-        stock_greedy = owner._greedy_sample
-    except (ImportError, AttributeError):
-        return ()
+    stock_propose, stock_sample = owner.propose, owner._sample_draft_tokens
+    stock_greedy = owner._greedy_sample
     signature = inspect.signature(stock_propose)
 
     @functools.wraps(stock_propose)
@@ -132,19 +169,26 @@ def _is_capturing(device: torch.device) -> bool:
     return device.type == "cuda" and bool(torch.cuda.is_current_stream_capturing())
 
 
-def find_v2_hooks() -> tuple[Hook, ...]:
-    """The hooks of V2's drafters; none in versions whose drafters have another form."""
+def _find_speculator() -> Any:
+    """The base class of V2's drafters; None in versions whose drafters have another form."""
     if checks_needed():
-        return ()
+        return None
     try:
         module = importlib.import_module("vllm.v1.worker.gpu.spec_decode.speculator")
-        owner = module.DraftModelSpeculator
-        stock = owner.sample_draft
-        known = tuple(inspect.signature(stock).parameters) == _V2_PARAMETERS
+        found = module.DraftModelSpeculator
+        names = tuple(inspect.signature(found.sample_draft).parameters)
     except (ImportError, AttributeError):
+        return None
+    forms = (_V2_PARAMETERS, (*_V2_PARAMETERS, *_V2_LATER[:1]), (*_V2_PARAMETERS, *_V2_LATER))
+    return found if names in forms else None
+
+
+def find_v2_hooks() -> tuple[Hook, ...]:
+    """The hooks of V2's drafters; none in versions whose drafters have another form."""
+    owner = _find_speculator()
+    if owner is None:
         return ()
-    if not known:
-        return ()
+    stock = owner.sample_draft
 
     @functools.wraps(stock)
     def sample_draft(
@@ -156,24 +200,19 @@ def find_v2_hooks() -> tuple[Hook, ...]:
         seeds: torch.Tensor,
         draft_step: torch.Tensor,
         draft_logits: Optional[torch.Tensor],
-        spec_step_idx: int = 0,
+        **later: Any,
     ) -> Any:
         """Drafted tokens int64 [n]; vLLM's cache of draft logits is left as it is."""
         sampler = getattr(self, "_gumbel_sampler", None)
         if sampler is None or self.use_local_argmax_reduction:
-            rest = (draft_step, draft_logits, spec_step_idx)
-            return stock(
-                self,
-                hidden_states,
-                sample_src_positions,
-                idx_mapping,
-                temperature,
-                seeds,
-                *rest,
-            )
+            rest = (temperature, seeds, draft_step, draft_logits)
+            return stock(self, hidden_states, sample_src_positions, idx_mapping, *rest, **later)
         capturing = _is_capturing(hidden_states.device)
         with defer_products(not capturing):
-            logits = self.compute_draft_logits(hidden_states, spec_step_idx)
+            if hasattr(self, "compute_draft_logits"):
+                logits = self.compute_draft_logits(hidden_states, later.get("spec_step_idx", 0))
+            else:
+                logits = self.model.compute_logits(hidden_states)
         slots = idx_mapping.clamp(min=0)  # rows of a padded batch have none
         rows = {
             "temperature": temperature[slots],
@@ -187,7 +226,7 @@ def find_v2_hooks() -> tuple[Hook, ...]:
     return ((owner, "sample_draft", sample_draft),)
 
 
-_V2_PARAMETERS = (
+_V2_PARAMETERS = (  # of sample_draft() since 0.29
     "self",
     "hidden_states",
     "sample_src_positions",
@@ -196,5 +235,5 @@ _V2_PARAMETERS = (
     "seeds",
     "draft_step",
     "draft_logits",
-    "spec_step_idx",
 )
+_V2_LATER = ("spec_step_idx", "num_steps")  # since 0.32, of heads; since 0.33, of watermarks

@@ -14,8 +14,14 @@ from .counts import logger
 from .vllm_versions import is_known
 
 
-# Methods of speculative decoding whose drafts drafting.py draws with the target's noise.
-_DRAWN_DRAFTS = ("draft_model", "eagle", "eagle3", "mtp", "dflash")
+def _has_random_drafts(config: Any) -> bool:
+    """Whether vLLM draws an engine's drafts, with noise of their own."""
+    from .drafting import draws_drafts  # which imports this module
+
+    drafts = config.speculative_config
+    if getattr(drafts, "draft_sample_method", None) != "probabilistic":
+        return False
+    return not draws_drafts(config)
 
 
 def refusal(config: Any) -> Optional[str]:
@@ -40,10 +46,7 @@ def refusal(config: Any) -> Optional[str]:
         "drafts are shortened on the device": getattr(
             drafts, "enable_adaptive_verification", False
         ),
-        "random drafts have noise of their own": (
-            getattr(drafts, "draft_sample_method", None) == "probabilistic"
-            and getattr(drafts, "method", None) not in _DRAWN_DRAFTS
-        ),
+        "random drafts have noise of their own": _has_random_drafts(config),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 

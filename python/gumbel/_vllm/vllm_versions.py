@@ -8,11 +8,14 @@
 | up to 0.27 | apply_sampling_params() has no idx_mapping | call_by_name |
 | up to 0.28 | LogitsProcessor.forward() has no skip_gather | multiply_shard |
 | up to 0.28 | an entry of min_toks has no flag of structured output | requests_v1 |
+| up to 0.28 | V2's sample_draft() has other positions | drafting: vLLM's drafts are kept |
 | up to 0.30 | the V2 sampler's add_request() also takes the prompt's length | runner_v2 |
 | up to 0.30 | gather_draft_sampled() is absent: all drafts are read | read_drafts |
 | up to 0.30 | apply_sampling_params() has no seq_lens_upper_bound_np | call_by_name |
 | up to 0.30 | the V2 sampler has no list of logits processors | requests_v2 |
 | up to 0.31 | V2 verification has no invalid_drafts | runner_v2 |
+| up to 0.31 | sample_draft() has no spec_step_idx | drafting |
+| up to 0.32 | sample_draft() has no num_steps | drafting |
 """
 
 from __future__ import annotations

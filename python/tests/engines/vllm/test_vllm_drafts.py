@@ -5,8 +5,18 @@ equal those without drafts, with min_p and logit_bias too, and drafts have the t
 import types
 
 import pytest
-from vllm_eagle import write_eagle
-from vllm_jobs import PROMPTS, ROOT, RUNNERS, need_vllm, request, run, version
+from vllm_drafters import write_eagle
+from vllm_jobs import (
+    ANY_TEMPERATURE,
+    PROMPTS,
+    ROOT,
+    RUNNERS,
+    equal_logprobs,
+    need_vllm,
+    request,
+    run,
+    version,
+)
 
 need_vllm()
 
@@ -37,7 +47,6 @@ KINDS = {
     "eagle": {},
     "own": {"draft_sample_method": "probabilistic"},
 }
-ANY_TEMPERATURE = "import vllm; vllm.SamplingParams._verify_args = lambda self: None\n"
 OWN_DRAFTS = "import gumbel._vllm.drafting as it; it.find_v1_hooks = it.find_v2_hooks = tuple"
 
 
@@ -54,15 +63,13 @@ HOT_ROUND = len(CASES) + 1
 @pytest.fixture(scope="module", name="jobs")
 def make_jobs(tmp_path_factory):
     """Results by runner and kind of drafts."""
-    folder = tmp_path_factory.mktemp("eagle")
-    write_eagle(folder)
+    eagle = write_eagle(tmp_path_factory.mktemp("eagle"))
     known = {}
 
     def job(runner, kind=None):
         if (runner, kind) not in known:
             options = {"max_num_seqs": 16}
             if kind:
-                eagle = {"model": str(folder), "method": "eagle"}
                 drafts = eagle if kind == "eagle" else {"model": DRAFT, "method": "draft_model"}
                 options["speculative_config"] = {
                     **drafts,
@@ -76,19 +83,6 @@ def make_jobs(tmp_path_factory):
     return job
 
 
-def close(one, other):
-    """Whether log-probabilities are equal to a thousandth, ids and ranks exactly."""
-    if one is None or other is None:
-        return one is other
-    return len(one) == len(other) and all(
-        left.keys() == right.keys()
-        and all(
-            abs(left[t][0] - right[t][0]) < 1e-3 and left[t][1] == right[t][1] for t in left
-        )
-        for left, right in zip(one, other)
-    )
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_drafts_change_no_text(jobs, runner, kind):
@@ -96,7 +90,7 @@ def test_drafts_change_no_text(jobs, runner, kind):
     for at in range(len(plain.rounds)):
         assert found.ids(at) == plain.ids(at), at
         for one, other in zip(found.rounds[at]["requests"], plain.rounds[at]["requests"]):
-            assert close(one["texts"][0]["logprobs"], other["texts"][0]["logprobs"]), at
+            assert equal_logprobs(one["texts"][0]["logprobs"], other["texts"][0]["logprobs"]), at
     assert found.rounds[-1]["counts"]["stock"] == 0
 
 
@@ -109,16 +103,11 @@ def test_the_parameters_change_texts(jobs):
     assert texts[5].count(300) > 0
 
 
-def steps_of(job, at):
-    counts = job.counts(at)
-    return sum(counts[name] for name in ("fused", "logits", "processed", "stock"))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_drafts_have_the_noise_of_the_target(jobs, runner, kind):
     """At a high temperature, nearly every cycle accepts all drafts, and none of other noise."""
-    cycles = steps_of(jobs(runner, kind), HOT_ROUND)
+    cycles = jobs(runner, kind).steps(HOT_ROUND)
     if kind == "own":
         assert cycles >= TOKENS - 2
     else:
@@ -129,9 +118,9 @@ def test_drafts_have_the_noise_of_the_target(jobs, runner, kind):
 def test_drafts_save_steps(jobs, runner):
     """Of seeded requests, more than drafts with other noise do; of greedy ones as many."""
     noisy, own = jobs(runner, "draft_model"), jobs(runner, "own")
-    assert steps_of(noisy, 0) == steps_of(own, 0) < TOKENS - 4
+    assert noisy.steps(0) == own.steps(0) < TOKENS - 4
     drawn = [at for at, case in enumerate(CASES) if "seed" in case]
-    assert sum(steps_of(noisy, at) for at in drawn) < sum(steps_of(own, at) for at in drawn)
+    assert sum(noisy.steps(at) for at in drawn) < sum(own.steps(at) for at in drawn)
 
 
 # -------------------------------------------------------------------------------- admission ----
@@ -164,3 +153,50 @@ def test_requests_are_refused_where_vllm_draws(options):
                 validate(parameters, drafts)
     with pytest.raises(Exception, match="not yet supported"):
         validate(parameters, drafts)
+
+
+@pytest.mark.parametrize("v2", [False, True])
+def test_vllm_keeps_random_drafts_that_have_other_noise(v2):
+    from gumbel._vllm.support import refusal
+
+    def refused(method, model_type="", architecture=""):
+        model = types.SimpleNamespace(
+            architectures=[architecture], hf_config=types.SimpleNamespace(model_type=model_type)
+        )
+        drafts = types.SimpleNamespace(
+            method=method, draft_sample_method="probabilistic", draft_model_config=model
+        )
+        found = refusal(config(speculative_config=drafts, use_v2_model_runner=v2))
+        assert found in (None, "random drafts have noise of their own")
+        return found is not None
+
+    assert not any(map(refused, ("draft_model", "eagle", "eagle3", "mtp", "dflash")))
+    assert all(map(refused, ("ngram", "dspark", "medusa")))
+    for model_type in ("step3p5_mtp", "gemma4_mtp"):
+        assert refused("mtp", model_type=model_type) == (not v2)
+    for architecture in ("DFlash2DraftModel", "LiLiCorrDraftModel", "DFlashQwen3XPressModel"):
+        assert refused("dflash", architecture=architecture) == v2
+
+
+def test_forms_of_v2_drafters_are_known(monkeypatch):
+    """Parameters that later versions added are passed on; there are no hooks for other ones."""
+    from gumbel._vllm.drafting import find_v2_hooks
+    from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
+
+    names = "hidden_states, sample_src_positions, idx_mapping, temperature, seeds, draft_step, "
+    drafter = types.SimpleNamespace(_gumbel_sampler=None, use_local_argmax_reduction=False)
+
+    def hooks(more):
+        found = {}
+        exec(f"def sample_draft(self, {names}draft_logits{more}): return locals()", found)
+        monkeypatch.setattr(DraftModelSpeculator, "sample_draft", found["sample_draft"])
+        return find_v2_hooks()
+
+    forms = {"": {}, ", spec_step_idx=0": {"spec_step_idx": 7}}
+    forms[", spec_step_idx=0, num_steps=1"] = {"spec_step_idx": 7, "num_steps": 3}
+    for more, later in forms.items():
+        ((_, name, hook),) = hooks(more)
+        passed = hook(drafter, *range(7), **later)
+        assert name == "sample_draft"
+        assert list(passed.values()) == [drafter, *range(7), *later.values()]
+    assert hooks(", spec_step_idx=0, unknown=0") == ()

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program in which vLLM generates texts on this CPU, for tests of the plugin.
+"""A program in which vLLM generates texts, for tests of the plugin.
 
 Reads a job in JSON from its input: {"engine": arguments of LLM, "runner": "V1" or "V2",
-"processes": whether the engine has one of its own, "ranks": processes that share the model,
-"rounds": [[[token ids, parameters], …], …], "before": Python code to run first,
-"changes": {round: [kind, folder]}, changes of weights before a round (vllm_changes.py)}. Writes
-the results of each round to the named file: the texts of each request with ids and
-log-probabilities, and the plugin's counts after the round if this process or its ranks have them;
-for ranks also the report of each rank (vllm_ranks.py).
+"device": "cpu", or "cuda", where graphs are captured, "processes": whether the engine has one
+of its own, "ranks": processes that share the model, "rounds": [[[token ids, parameters], …],
+…], "before": Python code to run first, "changes": {round: [kind, folder]}, changes of weights
+before a round (vllm_changes.py)}. Writes the results of each round to the named file: the texts
+of each request with ids and log-probabilities, and the plugin's counts after the round if this
+process or its ranks have them; for ranks also the report of each rank (vllm_ranks.py).
 """
 
 import importlib.metadata
@@ -68,8 +68,11 @@ def main():
         os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(bound)
         if job["runner"] == "V2":  # a split embedding is compiled, which no kernel is here
             os.environ["TORCHDYNAMO_DISABLE"] = "1"
-    if job["runner"] == "V2":
-        os.environ.update(TRITON_INTERPRET="1", VLLM_USE_V2_MODEL_RUNNER="1")
+    on_cpu = job["device"] == "cpu"
+    if job["runner"] == "V2" or not on_cpu:
+        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = str(int(job["runner"] == "V2"))
+    if job["runner"] == "V2" and on_cpu:
+        os.environ["TRITON_INTERPRET"] = "1"
         interpret_triton()
     exec(job["before"], {})
     from vllm import LLM, SamplingParams
@@ -80,7 +83,7 @@ def main():
         ranks["tensor_parallel_size"] = job["ranks"]
         if job["plugin"]:
             ranks["worker_extension_cls"] = "vllm_ranks.Extension"
-    engine = LLM(enforce_eager=True, **ranks, **job["engine"])
+    engine = LLM(enforce_eager=on_cpu, **ranks, **job["engine"])
     counts, reports = None, []
     if len(ranks) > 1:
         engine.collective_rpc("gumbel_watch", args=(job["engine"]["model"],))

@@ -18,6 +18,8 @@ JOB = Path(__file__).with_name("vllm_job.py")
 LIMIT = 600  # seconds; an interpreted runner on a busy machine takes some minutes
 RUNNERS = ["V1", "V2"]
 PROMPTS = [[0, 5, 9, 100], [0, 300, 20], [0, 7, 77, 777, 1000]]
+# Code that runs before a job: vLLM refuses the temperatures at which noise decides nearly alone.
+ANY_TEMPERATURE = "import vllm; vllm.SamplingParams._verify_args = lambda self: None\n"
 
 
 def version():
@@ -40,6 +42,17 @@ def need_vllm():
 
     if not is_known(version()):
         pytest.skip(f"vLLM {version()} is not supported", allow_module_level=True)
+
+
+def need_gpu():
+    """Skips a module unless vLLM and PyTorch are installed for a GPU that is here."""
+    torch = pytest.importorskip("torch")
+    try:
+        importlib.metadata.version("vllm")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("vllm is not installed", allow_module_level=True)
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU", allow_module_level=True)
 
 
 def need_drafts(runner):
@@ -71,6 +84,11 @@ class Job:
         after = self.rounds[at]["counts"]
         return {name: after[name] - before.get(name, 0) for name in after}
 
+    def steps(self, at):
+        """The number of the target's steps in a round."""
+        counts = self.counts(at)
+        return sum(counts[name] for name in ("fused", "logits", "processed", "stock"))
+
     def assert_drawn(self, at, way):
         """The steps of a round were drawn this way, and logits formed unless it is "fused"."""
         found = self.counts(at)
@@ -79,8 +97,29 @@ class Job:
         assert (found["materialised"] == 0) == (way == "fused")
 
 
+def equal_logprobs(one, other):
+    """Whether log-probabilities are equal to a thousandth, ids and ranks exactly."""
+    if one is None or other is None:
+        return one is other
+    return len(one) == len(other) and all(
+        left.keys() == right.keys()
+        and all(
+            abs(left[t][0] - right[t][0]) < 1e-3 and left[t][1] == right[t][1] for t in left
+        )
+        for left, right in zip(one, other)
+    )
+
+
 def run(
-    rounds, runner="V1", plugin=True, processes=False, ranks=1, changes={}, before="", **engine
+    rounds,
+    runner="V1",
+    plugin=True,
+    processes=False,
+    ranks=1,
+    changes={},
+    before="",
+    device="cpu",
+    **engine,
 ):
     """Runs vLLM on rounds, which are lists of (token ids, parameters)."""
     small = {"max_num_seqs": 8, "max_num_batched_tokens": 512} if runner == "V2" else {}
@@ -102,6 +141,7 @@ def run(
     job = {
         "engine": settings,
         "runner": runner,
+        "device": device,
         "processes": processes,
         "ranks": ranks,
         "plugin": plugin,
