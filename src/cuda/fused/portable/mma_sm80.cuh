@@ -15,6 +15,23 @@ PTX void sm80_copy(uint32_t to, const void *from, uint32_t bytes)
                  : "memory");
 }
 
+/* Copies 16 bytes to the shared address `to`, with a cache policy. */
+PTX void sm80_copy_hinted(uint32_t to, const void *from, uint64_t policy)
+{
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to),
+                 "l"(from), "l"(policy)
+                 : "memory");
+}
+
+/* Arrives at a barrier once this thread's copies so far are complete; the arrival is one of those
+ * that the barrier expects. */
+PTX void sm80_copy_arrive(uint64_t *barrier)
+{
+    asm volatile(
+        "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(ptx_shared_address(barrier))
+        : "memory");
+}
+
 PTX void sm80_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 /* Waits until at most the last `pending` groups of this thread's copies are incomplete. */
@@ -58,6 +75,17 @@ PTX void sm80_multiply(float *sum, const uint32_t (&a)[4], uint32_t b0, uint32_t
                      "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* sum[0 .. 3] += a * b of bytes, 16 x 8 x 32, exactly in int32. The sums are those of
+ * sm80_multiply(); register i of a is bytes 4 k to 4 k + 3 of row g + 8 (i % 2), from byte 16 (i / 2)
+ * on (PTX ISA, matrix fragments for mma.m16n8k32). */
+PTX void sm80_multiply_bytes(int32_t *sum, const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 #endif
