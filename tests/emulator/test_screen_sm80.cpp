@@ -34,22 +34,23 @@ struct screen_problem {
 
 screen_problem make_problem(int index, uint64_t *random)
 {
-    screen_problem made = {};
-    made.plan = make_screen_plan(index, random);
-    made.plan.vocab += random_below(random, 16);
-    made.has_nan = one_in(random, 6);
-    made.short_lists = one_in(random, 5);
-    made.is_masked = !made.has_nan && one_in(random, 2);
-    made.certificate = choose_certificate(random);
-    made.leans = made.certificate == GUMBEL_SCREEN_CERTAIN && !made.has_nan && one_in(random, 2);
-    made.ctas = 1 + (int)random_below(random, 5);
-    made.shared_bytes = kSharedBytes[random_below(random, 3)];
-    snprintf(made.what, sizeof made.what, "problem %d, %d CTAs%s%s%s%s%s: %s", index, made.ctas,
-             made.has_nan ? ", NaN" : "", made.short_lists ? ", short lists" : "",
-             made.is_masked ? ", masked" : "",
-             made.certificate == GUMBEL_SCREEN_CERTAIN ? ", certain" : "",
-             made.leans ? ", leaning" : "", problem_describe(&made.plan));
-    return made;
+    screen_problem chosen = {};
+    chosen.plan = make_screen_plan(index, random);
+    chosen.plan.vocab += random_below(random, 16);
+    chosen.has_nan = one_in(random, 6);
+    chosen.short_lists = one_in(random, 5);
+    chosen.is_masked = !chosen.has_nan && one_in(random, 2);
+    chosen.certificate = choose_certificate(random);
+    chosen.leans =
+        chosen.certificate == GUMBEL_SCREEN_CERTAIN && !chosen.has_nan && one_in(random, 2);
+    chosen.ctas = 1 + (int)random_below(random, 5);
+    chosen.shared_bytes = kSharedBytes[random_below(random, 3)];
+    snprintf(chosen.what, sizeof chosen.what, "problem %d, %d CTAs%s%s%s%s%s: %s", index,
+             chosen.ctas, chosen.has_nan ? ", NaN" : "", chosen.short_lists ? ", short lists" : "",
+             chosen.is_masked ? ", masked" : "",
+             chosen.certificate == GUMBEL_SCREEN_CERTAIN ? ", certain" : "",
+             chosen.leans ? ", leaning" : "", problem_describe(&chosen.plan));
+    return chosen;
 }
 
 /* Draws by a portable kernel, at random a narrow or a wide one. */
@@ -71,24 +72,24 @@ void draw_by_full_pass(emulated_launch launch, int ctas, uint64_t *random, const
 }
 
 /* Draws with and without a screen, and compares; counts how. */
-bool compare_draws(const screen_problem &made, problem *generated, uint64_t tag, uint64_t *random,
+bool compare_draws(const screen_problem &chosen, problem *generated, uint64_t tag, uint64_t *random,
                    draw_counts *counts)
 {
-    const problem_plan &plan = made.plan;
-    const char *what = made.what;
+    const problem_plan &plan = chosen.plan;
+    const char *what = chosen.what;
     outcome *full = outcome_make(plan.batch, plan.samples),
             *ours = outcome_make(plan.batch, plan.samples);
     const token_mask mask(plan, random);
     gumbel_head head = generated->head;
-    if (made.is_masked)
+    if (chosen.is_masked)
         head.bias = tensor_of(mask.bias.data(), GUMBEL_FLOAT32, 1, plan.vocab, 0);
     emulated_launch launch =
         emulated_launch_of(head, generated->sampling, false, 0, 2, random, what);
     cuda_params &p = launch.params;
     void *screen =
-        emulate_prepare_screen(p.problem.weight, made.certificate, random_bits(random),
-                               made.short_lists ? 1 : GUMBEL_SCREEN_LIST_MAX, random, what);
-    if (made.leans)
+        emulate_prepare_screen(p.problem.weight, chosen.certificate, random_bits(random),
+                               chosen.short_lists ? 1 : GUMBEL_SCREEN_LIST_MAX, random, what);
+    if (chosen.leans)
         lean_on_dither(generated->head.hidden, screen);
     p.row_thresholds = (uint64_t *)poisoned_workspace((size_t)(plan.batch * plan.samples) *
                                                       CUDA_THRESHOLD_WORDS * sizeof(uint64_t));
@@ -96,23 +97,23 @@ bool compare_draws(const screen_problem &made, problem *generated, uint64_t tag,
     outcome_poison(full);
     p.output = full->output;
     p.output.lse = p.output.logprobs = NULL;
-    draw_by_full_pass(launch, made.ctas, random, what);
+    draw_by_full_pass(launch, chosen.ctas, random, what);
     outcome_poison(ours);
     p.output = ours->output;
     p.output.lse = p.output.logprobs = NULL;
     p.tag++;
     p.problem.screen = screen;
     p.problem.bias = {};
-    if (made.is_masked) {
+    if (chosen.is_masked) {
         p.problem.features |= GUMBEL_FEATURE_MASK;
         p.problem.transforms.mask = {(const int32_t *)mask.words.data(), 0};
     }
     int64_t listed = 0;
     const bool fell_back =
-        emulate_screen_sm80(p, made.ctas, made.shared_bytes, random, what, &listed);
+        emulate_screen_sm80(p, chosen.ctas, chosen.shared_bytes, random, what, &listed);
     bool good = outcome_same(full, 0, ours, (outcome_parts)(OUTCOME_TOKENS | OUTCOME_SCORES), what);
     /* With few tiles and many draws, more tokens may pass the filter than lists hold. */
-    if (fell_back && !made.has_nan && !made.short_lists && plan.batch * plan.samples < 30) {
+    if (fell_back && !chosen.has_nan && !chosen.short_lists && plan.batch * plan.samples < 30) {
         printf("%s: the call fell back to the full pass\n", what);
         good = false;
     }
@@ -130,13 +131,13 @@ bool compare_draws(const screen_problem &made, problem *generated, uint64_t tag,
 bool run_problem(int index, draw_counts *counts)
 {
     uint64_t random = (uint64_t)index;
-    const screen_problem made = make_problem(index, &random);
-    problem *generated = problem_make(&made.plan);
-    if (made.has_nan)
+    const screen_problem chosen = make_problem(index, &random);
+    problem *generated = problem_make(&chosen.plan);
+    if (chosen.has_nan)
         set_nan(generated, one_in(&random, 2));
-    if (made.leans)
+    if (chosen.leans)
         enlarge_steps(generated->head.weight);
-    const bool good = compare_draws(made, generated, 1 + 200 * (uint64_t)index, &random, counts);
+    const bool good = compare_draws(chosen, generated, 1 + 200 * (uint64_t)index, &random, counts);
     problem_free(generated);
     return good;
 }

@@ -131,7 +131,7 @@ typedef struct cuda_device {
     CUfunction screen_split[CUDA_SCREEN_CASES], screen_refine, screen_truncate;
     CUfunction screen_score[CUDA_F16 + 1][CUDA_SCREEN_CASES];
     CUfunction screen_draw[CUDA_SCREEN_WIDTHS][CUDA_SCREEN_CASES];
-    /* The same by mma.sync. */
+    /* Kernels of a draw with a screen by mma.sync. */
     CUfunction fallback_sm80[CUDA_F16 + 1][CUDA_SCREEN_SM80_FALLBACK_WIDTHS];
     CUfunction screen_tensor_split[CUDA_SCREEN_ANY + 1], screen_tensor_score[CUDA_F16 + 1];
     CUfunction screen_tensor_draw[CUDA_SCREEN_WIDTHS][CUDA_SCREEN_ANY + 1];

@@ -108,6 +108,8 @@ static const char *screen_refuses(const cuda_device *cuda, const gumbel_problem 
         return refusal;
     if (!allowed_refuses(cuda, p))
         return "few tokens are allowed, and only their weights are multiplied";
+    if (cuda->rungs.excluded >> HOPPER & 1)
+        return "hopper is excluded, whose logits it computes";
     return hopper_refuses(cuda, p);
 }
 

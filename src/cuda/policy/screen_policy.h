@@ -170,7 +170,7 @@ static inline int cuda_screen_stages(int width, int is_coarse)
     return stages < CUDA_SCREEN_STAGES_MAX ? stages : CUDA_SCREEN_STAGES_MAX;
 }
 
-/* The same by mma.sync: shared memory beside the ring, for which truncated rows need no fields, and
+/* For the product by mma.sync: shared memory beside the ring, without the fields of truncated rows;
  * stages of the ring on a GPU with `available` bytes a multiprocessor; fewer than 2: too few. */
 #define CUDA_SCREEN_SM80_SIDE_BYTES(width) (25920 + 66 * (width))
 static inline int cuda_screen_sm80_stages(int width, int available)
@@ -232,8 +232,8 @@ static inline int cuda_screen_sm80_bytes(int width, int stages)
 /* Maximum relative rounding error of the k16 steps of wgmma: each of 17 addends, and their sum, is
  * truncated to 24 bits, counted from the largest addend (docs/maths.md, section 14). */
 #define CUDA_SCREEN_GAMMA(columns) ((double)(((columns) + 15) / 16) * 18 * 0x1p-23 * 1.01)
-/* The same of mma.sync on every GPU: a k16 step may be several steps of 4 elements or more, each of
- * which truncates its addends, the sum before it, and the new sum. */
+/* Maximum relative rounding error of the portable kernels: a k16 step may be several steps of 4
+ * elements or more, each of which truncates its addends, the sum before it, and the new sum. */
 #define CUDA_SCREEN_SM80_GAMMA(columns) ((double)(((columns) + 15) / 16) * 24 * 0x1p-23 * 1.01)
 /* Absolute error from subnormals in a sum of fewer than 2^16 products, in any order. */
 #define CUDA_SCREEN_TINY 0x1p-109f

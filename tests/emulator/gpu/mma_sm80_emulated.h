@@ -47,8 +47,7 @@ PTX void sm80_copy(uint32_t to, const void *from, uint32_t bytes)
         own.pending.push_back({to, from, bytes, own.committed});
 }
 
-/* Writes at once, or when the thread arrives: as late as the hardware may, if the arrival is at once.
- */
+/* Writes at once, or when the thread arrives. */
 PTX void sm80_copy_hinted(uint32_t to, const void *from, uint64_t) { sm80_copy(to, from, 16); }
 
 PTX void sm80_copy_arrive(uint64_t *barrier)

@@ -7,7 +7,7 @@
 #ifndef GUMBEL_CUDA_GATHERED_PRODUCT_SM80_CUH
 #define GUMBEL_CUDA_GATHERED_PRODUCT_SM80_CUH
 
-#include "cuda/fused/portable/mma_sm80.cuh"
+#include "cuda/common/mma_sm80.cuh"
 #include "cuda/fused/screen/gathered_rows.cuh"
 
 namespace

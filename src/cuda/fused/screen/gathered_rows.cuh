@@ -70,8 +70,8 @@ template <int columns, int count> struct gathered_segments {
         return stages + segment % count * bytes;
     }
 
-    /* Copies a segment of the weights and of the hidden states, as one group. Each thread copies the
-     * same columns of some of the rows. */
+    /* Copies a segment of the weights and of the hidden states, as one group. Each thread copies
+     * the same columns of some of the rows. */
     __device__ __forceinline__ void copy(int segment) const
     {
         constexpr int turn = CUDA_SCREEN_SCORE_THREADS / units;

@@ -292,7 +292,7 @@ __device__ void consume_screen_tiles(const call &s, unsigned char *bytes)
 #pragma unroll
         for (int i = 0; i < n; i++)
             sum[i / (n / 2)][i % (n / 2)] = 0;
-        ring::template multiply<n>(s, sum, memory, at);
+        ring::template multiply_tile<n>(s, sum, memory, at);
         at.skip_stages(s.depths);
         if (threadIdx.x % 128 == 0) {
             const uint32_t ended = clock();
@@ -361,7 +361,7 @@ __device__ __forceinline__ void run_screen_draw(const call &s)
         else if (threadIdx.x < SM90_DRAW_THREADS + SM90_SERVE_THREADS)
             screen_raise_thresholds(s, memory.shared);
         else if (ring::is_producer(threadIdx.x)) {
-            ring::produce(s, memory);
+            ring::copy_stages(s, memory);
             ptx_allow_launch();
         }
     }

@@ -174,7 +174,8 @@ __device__ __forceinline__ void multiply_bytes(const call &s, screen_sums<n> &su
         ptx_barrier_arrive(&shared.empty[previous]);
 }
 
-/* How the kernels of screen_draw.cu copy and multiply: by bulk copies of one thread, and by wgmma. */
+/* How the kernels of screen_draw.cu copy and multiply: by bulk copies of one thread, and by wgmma.
+ */
 struct screen_wgmma_ring {
     /* Arrivals that complete a copy of a stage, besides its bytes, and that free a stage. */
     static constexpr int copy_arrivals = 1, free_arrivals = 1;
@@ -191,13 +192,15 @@ struct screen_wgmma_ring {
             ptx_decrease_registers<kServeRegisters>();
     }
     template <int n, class call>
-    static __device__ __forceinline__ void produce(const call &s, const screen_memory<n> &memory)
+    static __device__ __forceinline__ void copy_stages(const call &s,
+                                                       const screen_memory<n> &memory)
     {
         produce_screen_stages(s, memory);
     }
     template <int n, class call>
-    static __device__ __forceinline__ void multiply(const call &s, screen_sums<n> &sum,
-                                                    const screen_memory<n> &memory, stage_ring &at)
+    static __device__ __forceinline__ void multiply_tile(const call &s, screen_sums<n> &sum,
+                                                         const screen_memory<n> &memory,
+                                                         stage_ring &at)
     {
         if constexpr (call::nibbles)
             multiply_nibbles<n>(s, sum, memory, at);

@@ -2,15 +2,15 @@
  *
  * The integer product of a draw with a screen by mma.sync, on every GPU: a warp copies the stages
  * that screen_multiply.cuh describes, and each warp of a consumer multiplies 16 rows of either half
- * of the tile. The tiles of the copy suit ldmatrix as they suit wgmma: eight 16-byte vectors of a
- * column of vectors lie in different banks, since vector c of row r is at place c ^ (r % 8).
- * ldmatrix moves pairs of bytes; mma.m16n8k32 takes bytes 4 k to 4 k + 3 of a row from the lane that
- * receives pairs 2 k and 2 k + 1. The sums have the layout of wgmma.cuh.
+ * of the tile. The tiles of the copy suit ldmatrix as they suit wgmma: vector c of row r, of 16
+ * bytes, is at place c ^ (r % 8), so that the vectors of eight rows lie in different banks. ldmatrix
+ * moves pairs of bytes; mma.m16n8k32 takes bytes 4 k to 4 k + 3 of a row from the lane that receives
+ * pairs 2 k and 2 k + 1. The sums have the layout of wgmma.cuh.
  */
 #ifndef GUMBEL_CUDA_SCREEN_MULTIPLY_SM80_CUH
 #define GUMBEL_CUDA_SCREEN_MULTIPLY_SM80_CUH
 
-#include "cuda/fused/portable/mma_sm80.cuh"
+#include "cuda/common/mma_sm80.cuh"
 #include "cuda/fused/screen/screen_stages.cuh"
 
 namespace
@@ -81,7 +81,8 @@ struct screen_mma_ring {
     static __device__ __forceinline__ void give_registers_to_consumers(bool) {}
 
     template <int n, class call>
-    static __device__ __forceinline__ void produce(const call &s, const screen_memory<n> &memory)
+    static __device__ __forceinline__ void copy_stages(const call &s,
+                                                       const screen_memory<n> &memory)
     {
         using sizes = screen_stage<n, call>;
         const uint32_t ring = ptx_shared_address(memory.stages);
@@ -104,8 +105,9 @@ struct screen_mma_ring {
     }
 
     template <int n, class call>
-    static __device__ __forceinline__ void multiply(const call &s, screen_sums<n> &sum,
-                                                    const screen_memory<n> &memory, stage_ring &at)
+    static __device__ __forceinline__ void multiply_tile(const call &s, screen_sums<n> &sum,
+                                                         const screen_memory<n> &memory,
+                                                         stage_ring &at)
     {
         using sizes = screen_stage<n, call>;
         static_assert(!call::nibbles && !call::truncates, "only a copy of bytes");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * WHAT   the kernels around a screen's product on every GPU, as those of screen_score.cu on Hopper:
- *        they split hidden states, and score candidates by mma.sync, with the bits of fused_sm80.cu.
+ *        they split hidden states, and score candidates by mma.sync, with the bits of
+ *        fused_sm80.cu.
  * COST   scoring: 2 D bytes a candidate and a chain of D / 16 mma.
  * MAP    as screen_score.cu.
  */

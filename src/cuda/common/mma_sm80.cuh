@@ -78,8 +78,8 @@ PTX void sm80_multiply(float *sum, const uint32_t (&a)[4], uint32_t b0, uint32_t
 }
 
 /* sum[0 .. 3] += a * b of bytes, 16 x 8 x 32, exactly in int32. The sums are those of
- * sm80_multiply(); register i of a is bytes 4 k to 4 k + 3 of row g + 8 (i % 2), from byte 16 (i / 2)
- * on (PTX ISA, matrix fragments for mma.m16n8k32). */
+ * sm80_multiply(); register i of a has bytes 4 k to 4 k + 3 of row g + 8 (i % 2), from byte
+ * 16 (i / 2) on (PTX ISA, matrix fragments for mma.m16n8k32). */
 PTX void sm80_multiply_bytes(int32_t *sum, const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
     asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, "
