@@ -15,12 +15,10 @@ PTX void sm80_copy(uint32_t to, const void *from, uint32_t bytes)
                  : "memory");
 }
 
-/* Copies 16 bytes to the shared address `to`, with a cache policy. */
-PTX void sm80_copy_hinted(uint32_t to, const void *from, uint64_t policy)
+/* Copies 16 bytes to the shared address `to`. */
+PTX void sm80_copy_vector(uint32_t to, const void *from)
 {
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to),
-                 "l"(from), "l"(policy)
-                 : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
 /* Arrives at a barrier once this thread's copies so far are complete; the arrival is one of those

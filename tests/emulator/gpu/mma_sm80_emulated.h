@@ -48,7 +48,7 @@ PTX void sm80_copy(uint32_t to, const void *from, uint32_t bytes)
 }
 
 /* Writes at once, or when the thread arrives. */
-PTX void sm80_copy_hinted(uint32_t to, const void *from, uint64_t) { sm80_copy(to, from, 16); }
+PTX void sm80_copy_vector(uint32_t to, const void *from) { sm80_copy(to, from, 16); }
 
 PTX void sm80_copy_arrive(uint64_t *barrier)
 {

@@ -3,9 +3,9 @@
  * The integer product of a draw with a screen by mma.sync, on every GPU: a warp copies the stages
  * that screen_multiply.cuh describes, and each warp of a consumer multiplies 16 rows of either half
  * of the tile. The tiles of the copy suit ldmatrix as they suit wgmma: vector c of row r, of 16
- * bytes, is at place c ^ (r % 8), so that the vectors of eight rows lie in different banks. ldmatrix
- * moves pairs of bytes; mma.m16n8k32 takes bytes 4 k to 4 k + 3 of a row from the lane that receives
- * pairs 2 k and 2 k + 1. The sums have the layout of wgmma.cuh.
+ * bytes, is at place c ^ (r % 8), so that the vectors of eight rows lie in different banks.
+ * ldmatrix moves pairs of bytes; mma.m16n8k32 takes bytes 4 k to 4 k + 3 of a row from the lane
+ * that receives pairs 2 k and 2 k + 1. The sums have the layout of wgmma.cuh.
  */
 #ifndef GUMBEL_CUDA_SCREEN_MULTIPLY_SM80_CUH
 #define GUMBEL_CUDA_SCREEN_MULTIPLY_SM80_CUH
@@ -20,13 +20,12 @@ namespace
 constexpr int kCopyBytes = 32 * 16;
 
 /* Copies `bytes` of a stage; by a warp. */
-template <int bytes>
-__device__ __forceinline__ void copy_to_stage(uint32_t to, const int8_t *from, uint64_t policy)
+template <int bytes> __device__ __forceinline__ void copy_to_stage(uint32_t to, const int8_t *from)
 {
     const int own = 16 * (threadIdx.x % 32);
 #pragma unroll
     for (int at = 0; at < bytes; at += kCopyBytes)
-        sm80_copy_hinted(to + at + own, from + at + own, policy);
+        sm80_copy_vector(to + at + own, from + at + own);
 }
 
 /* Operands of two steps of 32 columns: registers of the rows of either half of the tile. */
@@ -86,7 +85,6 @@ struct screen_mma_ring {
     {
         using sizes = screen_stage<n, call>;
         const uint32_t ring = ptx_shared_address(memory.stages);
-        const uint64_t once = ptx_policy_evict_first(), often = ptx_policy_evict_last();
         stage_ring at(s.call.stages);
         for (int tile = blockIdx.x; tile < s.call.tiles; tile += gridDim.x) {
             const int8_t *copy = s.copy + (int64_t)tile * s.depths * sizes::tile_bytes;
@@ -95,8 +93,8 @@ struct screen_mma_ring {
             for (int k = 0; k < s.depths; k++, at.advance()) {
                 const uint32_t stage = ring + at.stage * sizes::bytes;
                 ptx_barrier_wait(&memory.shared.empty[at.stage], at.parity ^ 1);
-                copy_to_stage<sizes::tile_bytes>(stage, copy, once);
-                copy_to_stage<sizes::plane_bytes>(stage + sizes::tile_bytes, planes, often);
+                copy_to_stage<sizes::tile_bytes>(stage, copy);
+                copy_to_stage<sizes::plane_bytes>(stage + sizes::tile_bytes, planes);
                 sm80_copy_arrive(&memory.shared.full[at.stage]);
                 copy += sizes::tile_bytes;
                 planes += sizes::plane_bytes;
