@@ -99,7 +99,7 @@ static void bytes_are_used_on_every_gpu(void **state)
     assert_string_equal(plan_rungs(&ampere, &p, 0), "screen-tensor");
     p.batch = 1;
     p.sampling.num_samples = 17; /* more than the full pass draws */
-    assert_string_equal(plan_rungs(&ampere, &p, 0), "naive draw-edit");
+    assert_string_equal(plan_rungs(&ampere, &p, 0), "naive draw-edits");
     p.sampling.num_samples = 1;
     p.screen_format = GUMBEL_SCREEN_NIBBLES;
     p.features = 0;
