@@ -95,12 +95,11 @@ class Bench:
             if device == "cpu":
                 model.float()  # products in float32 round less: no token differs
             decoder = self.decoders[name] = Decoder(model, device)
-            self.log(f"{name}: made; attention by {decoder.attention}")
+            self.log(f"{name}: made")
             if device == "cuda" and not self.arguments.eager:
                 rows = [2] if min(self.plan.batches) > 1 else [1, 2]
                 decoder.compile(rows)
                 self.log(f"{name}: layers are {'' if decoder.compiled else 'not '}compiled")
-        self.about["attention"] = {n: d.attention for n, d in self.decoders.items()}
         self.about["compiled"] = {n: d.compiled for n, d in self.decoders.items()}
 
     def run(self):

@@ -11,7 +11,7 @@ can be captured in CUDA graphs.
 from __future__ import annotations
 
 import torch
-from speculation_attention import Lengths, attend_by_flash, attend_by_products, check_flash
+from speculation_attention import Lengths, attend_by_products
 from spread import reason
 from transformers.models.qwen3.modeling_qwen3 import apply_rotary_pos_emb
 
@@ -53,21 +53,7 @@ class Decoder:
         self.trunk, self.weight = model.model, model.lm_head.weight.detach()
         self.config, self.device = model.config, device
         self.parts = (project_rows, finish_rows, normalize_rows)
-        self.compiled, self.attention = False, "products"
-        self.attend = attend_by_products
-        if device == "cuda":
-            self._choose_attention()
-
-    def _choose_attention(self):
-        config = self.config
-        try:
-            check_flash(
-                config.num_attention_heads, config.num_key_value_heads, config.head_dim,
-                self.device, self.weight.dtype,
-            )
-            self.attend, self.attention = attend_by_flash, "FlashAttention"
-        except Exception as error:  # another version of PyTorch
-            print(f"FlashAttention is not used: {reason(error)}", flush=True)
+        self.compiled = False
 
     def compile(self, batches, backend="inductor"):
         """Compile the parts of layers and run them with each number of rows; on an error they
@@ -116,5 +102,5 @@ class Decoder:
             query, key, value = project(layer, rows, cos, sin)
             keys.view(-1, keys.shape[-1]).index_copy_(0, places, key)
             values.view(-1, values.shape[-1]).index_copy_(0, places, value)
-            rows = finish(layer, rows, self.attend(query, keys, values, lengths))
+            rows = finish(layer, rows, attend_by_products(query, keys, values, lengths))
         return normalize(self.trunk.norm, rows)

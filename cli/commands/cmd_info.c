@@ -14,15 +14,16 @@ static const gumbel_isa all_isas[] = {GUMBEL_ISA_REFERENCE, GUMBEL_ISA_AVX2, GUM
 enum { ISAS = sizeof all_isas / sizeof all_isas[0] };
 
 /* Groups of kernels, as gumbel_cuda_architecture() names them. */
-static const char *const kernel_groups[] = {"portable", "clusters", "hopper"};
+static const char *const kernel_groups[] = {"portable", "tensor", "clusters", "hopper"};
 enum { GROUPS = sizeof kernel_groups / sizeof kernel_groups[0] };
 
 /* Capabilities with examples of their GPUs. */
 static const struct {
     int capability;
     const char *gpus;
-} known_gpus[] = {{80, "A100"},       {86, "A10, RTX 3090"}, {89, "L40S, RTX 4090"},
-                  {90, "H100, H200"}, {100, "B200"},         {120, "RTX 5090"}};
+} known_gpus[] = {{75, "T4, RTX 2080"},   {80, "A100"},       {86, "A10, RTX 3090"},
+                  {89, "L40S, RTX 4090"}, {90, "H100, H200"}, {100, "B200"},
+                  {120, "RTX 5090"}};
 enum { KNOWN = sizeof known_gpus / sizeof known_gpus[0], GPUS_MAX = 64 };
 
 /* A GPU that can be opened. */
@@ -60,7 +61,7 @@ static int read_gpus(struct gpu *gpus, gumbel_error *error)
     return count;
 }
 
-/* "portable sm_90, clusters sm_90, hopper sm_90a": the images that serve a GPU. */
+/* "portable sm_90, tensor sm_90, clusters sm_90, hopper sm_90a": the images that serve a GPU. */
 static void print_images(int capability)
 {
     const char *separator = "";

@@ -271,8 +271,9 @@ GUMBEL_API const char *gumbel_cuda_architectures(void);
 
 #ifdef GUMBEL_UNSTABLE
 /* gumbel_cuda_architecture(): the architecture of this build that serves a GPU.
- *  kernels     "portable" (capability 8.0 and later; for every call except programs), "clusters"
- *              (9.0 and later: thread-block clusters) or "hopper" (9.0 alone: wgmma and TMA)
+ *  kernels     "portable" (capability 7.5 and later; for every call except programs), "tensor"
+ *              (8.0 and later: products by mma.sync), "clusters" (9.0 and later: thread-block
+ *              clusters) or "hopper" (9.0 alone: wgmma and TMA)
  *  capability  compute capability, 10 * major + minor: 89 is 8.9
  *  returns     one of gumbel_cuda_architectures(), as the driver chooses: machine code of the same
  *              major version, else PTX. "" if a GPU of this capability cannot run these kernels,

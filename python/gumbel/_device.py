@@ -66,7 +66,7 @@ def open_device(name: str, isa: Optional[str], threads: Optional[int]) -> ctypes
         return _devices[key]
 
 
-KERNELS = ("portable", "clusters", "hopper")  # as gumbel_cuda_architecture() names them
+KERNELS = ("portable", "tensor", "clusters", "hopper")  # as gumbel_cuda_architecture() names them
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class Info:
     """Compute capability of a CUDA device, as in "9.0"; "" for a CPU."""
     cuda_images: Tuple[Tuple[str, str], ...]
     """The kernels that serve this GPU, and the architecture that each is compiled for: "portable",
-    those with thread-block "clusters", and those for "hopper" alone. (("portable", "sm_80"),) on an
-    A100; () for a CPU."""
+    products by "tensor" cores, those with thread-block "clusters", and those for "hopper" alone.
+    (("portable", "sm_80"), ("tensor", "sm_80")) on an A100; () for a CPU."""
 
     @property
     def cuda_kernels(self) -> bool:

@@ -22,8 +22,8 @@ PTX, MACHINE_CODE = 1, 2
 ARCHITECTURE_SPECIFIC = 1 << 20  # of an entry's flags: the 'a' of sm_90a
 # Maximum shared memory of a CTA: the CUDA C++ Programming Guide. The smallest come before the
 # largest, as the driver keeps a kernel's last value.
-SHARED_KIB = {80: 163, 86: 99, 89: 99, 120: 99, 100: 227, 90: 227}
-GROUPS = ("portable", "clusters", "hopper")
+SHARED_KIB = {75: 64, 80: 163, 86: 99, 89: 99, 120: 99, 100: 227, 90: 227}
+GROUPS = ("portable", "tensor", "clusters", "hopper")
 
 
 def read_sections(elf):
@@ -149,8 +149,8 @@ def open_gpu(lib, capability):
 def check_gpus(lib, drivers, groups, images):
     driver = ctypes.CDLL(str(drivers / "libcuda.so.1"))  # the one that the library finds by name
     loaded = (Kernel * 1024).in_dll(driver, "null_kernels")
-    old = open_gpu(lib, 75)
-    assert "7.5" in old and "require 8.0 or later" in old and "'cpu'" in old, old
+    old = open_gpu(lib, 70)
+    assert "7.0" in old and "require 7.5 or later" in old and "'cpu'" in old, old
     assert not loaded[0].name, "kernels of a GPU that is not supported were loaded"
     for capability, kib in SHARED_KIB.items():
         names = {group: choose(groups[group], capability) for group in GROUPS}

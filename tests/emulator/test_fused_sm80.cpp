@@ -124,15 +124,15 @@ std::vector<float> store_emulated(test_problem *test, int kernel)
 
 /* ---------------------------------------------------------------------------- comparison ---- */
 
-/* The kernels that serve a problem: the narrowest first, and the widest. */
-std::vector<int> kernels_for(const gumbel_problem &q)
+/* Three of the kernels that serve a problem: the first, and two others at random. */
+std::vector<int> kernels_for(const gumbel_problem &q, uint64_t *random)
 {
     std::vector<int> serving;
     for (int kernel = 0; kernel < kSm80Kernels; kernel++)
         if (emulated_sm80_serves(kernel, q))
             serving.push_back(kernel);
-    if (serving.size() > 2)
-        serving = {serving.front(), serving[serving.size() - 2], serving.back()};
+    while (serving.size() > 3)
+        serving.erase(serving.begin() + 1 + random_below(random, (uint32_t)serving.size() - 1));
     return serving;
 }
 
@@ -146,7 +146,7 @@ bool passes(int index, gumbel_device *cpu, int *near_ties)
     const size_t draws = (size_t)(plan->batch * plan->samples);
     uint64_t *thresholds =
         (uint64_t *)poisoned_workspace(draws * CUDA_THRESHOLD_WORDS * sizeof *thresholds);
-    const std::vector<int> serving = kernels_for(params_of(&test).problem);
+    const std::vector<int> serving = kernels_for(params_of(&test).problem, &test.random);
     const bool stores = one_in(&test.random, 3);
     std::vector<float> stored;
     bool good = draw(cpu, &test.generated->head, &test.generated->sampling, host) == GUMBEL_OK;

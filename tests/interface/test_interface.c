@@ -389,18 +389,20 @@ static void status_strings_and_versions(void **state)
     const char *architectures = gumbel_cuda_architectures();
     assert_true(architectures && (!*architectures || strstr(architectures, "sm_90a")));
     assert_string_equal(gumbel_cuda_architecture("hopper", 90), *architectures ? "sm_90a" : "");
-    static const char *const groups[] = {"portable", "clusters", "hopper", "", "sm_90", NULL};
-    for (int i = 0; i < 6; i++) /* no group serves Turing or a capability that cannot be */
-        for (int old = 0; old < 5; old++)
-            assert_string_equal(
-                gumbel_cuda_architecture(groups[i], (const int[]){INT32_MIN, -90, 0, 75, 79}[old]),
-                "");
-    for (int capability = 80; capability <= 130; capability++) {
-        for (int i = 0; i < 6; i++) {
-            const char *serves = gumbel_cuda_architecture(groups[i], capability);
-            assert_true(strstr(architectures, serves) && (i < 3 || !*serves));
-            assert_true(i == 0 || capability >= 90 || !*serves);
-            assert_true(i != 2 || capability == 90 || !*serves);
+    static const struct {
+        const char *name;
+        int first; /* capability; 1000: none */
+    } groups[] = {{"portable", 75}, {"tensor", 80}, {"clusters", 90}, {"hopper", 90},
+                  {"", 1000},       {"sm_90", 1000}, {NULL, 1000}};
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        static const int none[] = {INT32_MIN, -90, 0, 70, 74};
+        for (int j = 0; j < 5; j++)
+            assert_string_equal(gumbel_cuda_architecture(groups[i].name, none[j]), "");
+        for (int capability = 75; capability <= 130; capability++) {
+            const char *serves = gumbel_cuda_architecture(groups[i].name, capability);
+            assert_true(strstr(architectures, serves));
+            assert_true(capability >= groups[i].first || !*serves);
+            assert_true(i != 3 || capability == 90 || !*serves);
         }
     }
     for (int i = -2; i < 100; i++) {

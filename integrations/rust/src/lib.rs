@@ -94,8 +94,8 @@ pub fn cuda_architectures() -> &'static str {
 /// The architecture of the linked library whose kernels serve a GPU of this capability,
 /// 10 * major + minor; "" if none does.
 ///
-/// `kernels` is "portable" (capability 8.0 and later), "clusters" (9.0 and later) or "hopper"
-/// (9.0).
+/// `kernels` is "portable" (capability 7.5 and later), "tensor" (8.0 and later), "clusters" (9.0
+/// and later) or "hopper" (9.0).
 /// Unstable until 1.0.
 pub fn cuda_architecture(kernels: &str, capability: i32) -> &'static str {
     let name = std::ffi::CString::new(kernels).unwrap_or_default();

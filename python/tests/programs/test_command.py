@@ -40,7 +40,9 @@ def test_info_agrees_with_gumbel_info():
     assert f"isa       {about.isa} (of {' '.join(about.isas)})\n" in text
     kernels = " ".join(about.cuda_architectures) or "none: this build supports CPUs only"
     assert f"kernels   {kernels}\n" in text
-    serves_hopper = "H100, H200, capability 9.0: portable sm_90, clusters sm_90, hopper sm_90a\n"
+    serves_hopper = (
+        "H100, H200, capability 9.0: portable sm_90, tensor sm_90, clusters sm_90, hopper sm_90a\n"
+    )
     if re.search(r"^gpu +none", text, re.M):
         assert (serves_hopper in text) == about.cuda_kernels
     found = json.loads(run_succeeding("info", "--json", "--threads", 2))

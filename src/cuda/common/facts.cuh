@@ -5,6 +5,7 @@
 #ifndef GUMBEL_CUDA_FACTS_CUH
 #define GUMBEL_CUDA_FACTS_CUH
 
+#include "cuda/common/ptx.cuh"
 #include "maths/program_rules.h"
 
 namespace

@@ -30,6 +30,18 @@ PTX void sm80_copy_arrive(uint64_t *barrier)
         : "memory");
 }
 
+/* Copies 16 bytes to the shared address `to`, or writes zeros. */
+PTX void sm80_copy_or_zero(uint32_t to, const void *from, bool copies)
+{
+    asm volatile("{\n"
+                 ".reg .pred zero;\n"
+                 "setp.eq.u32 zero, %2, 0;\n"
+                 "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, zero;\n"
+                 "}" ::"r"(to),
+                 "l"(from), "r"((uint32_t)copies)
+                 : "memory");
+}
+
 PTX void sm80_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 /* Waits until at most the last `pending` groups of this thread's copies are incomplete. */

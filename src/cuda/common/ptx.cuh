@@ -11,6 +11,8 @@
 
 #define PTX static __device__ __forceinline__
 
+#include "cuda/common/ptx_sm75.cuh"
+
 PTX uint32_t ptx_shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
 /* Zero, opaque to the compiler: values computed from it are recomputed rather than kept in
@@ -291,6 +293,9 @@ PTX ulonglong2 ptx_cas_shared_16(void *at, ulonglong2 seen, ulonglong2 next)
 /* Copy 8 or 16 aligned bytes to shared memory, in this thread's current group. */
 template <int bytes> PTX void ptx_copy_async(void *to, const void *from)
 {
+#if __CUDA_ARCH__ < 800
+    sm75_copy<bytes>(to, from);
+#else
     if constexpr (bytes == 16)
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(ptx_shared_address(to)),
                      "l"(from)
@@ -299,13 +304,21 @@ template <int bytes> PTX void ptx_copy_async(void *to, const void *from)
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(ptx_shared_address(to)),
                      "l"(from), "n"(bytes)
                      : "memory");
+#endif
 }
-PTX void ptx_copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+PTX void ptx_copy_async_commit()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
 
 /* Wait until at most `pending` of this thread's groups are in flight. */
 template <int pending> PTX void ptx_copy_async_wait()
 {
+#if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+#endif
 }
 
 /* Acquire load of a word in global memory. */
@@ -378,9 +391,13 @@ PTX float ptx_widen_f16(uint16_t bits)
 /* The larger one; NaN if either is. */
 PTX float ptx_max_nan(float a, float b)
 {
+#if __CUDA_ARCH__ < 800
+    return isnan(a) || isnan(b) ? NAN : fmaxf(a, b);
+#else
     float y;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
     return y;
+#endif
 }
 
 /* Add 64 bits to a sum of three words. */

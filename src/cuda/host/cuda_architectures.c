@@ -17,6 +17,7 @@ typedef struct kernel_group {
 
 static const kernel_group groups[] = {
     {"portable", {CUDA_PORTABLE}},
+    {"tensor", {CUDA_TENSOR}},
     {"clusters", {CUDA_CLUSTERS}},
     {"hopper", {CUDA_HOPPER}},
 };

@@ -120,7 +120,7 @@ typedef struct cuda_device {
     CUfunction sum_masses[CUDA_DTYPES], normalise[CUDA_DTYPES];
     CUfunction fused_sm80[CUDA_DTYPES][CUDA_SM80_WIDTHS]; /* NULL: wide kernels serve */
     CUfunction mixed_sm80[CUDA_F16 + 1];
-    CUfunction wide_sm80[CUDA_F16 + 1][CUDA_WIDE_WIDTHS];
+    CUfunction wide_sm80[CUDA_F16 + 1][CUDA_WIDE_KERNELS];
     CUfunction store_allowed[CUDA_F16 + 1], draw_allowed_fused[CUDA_F16 + 1];
     CUfunction fused_sm90[CUDA_F16 + 1][CUDA_SM90_WIDTHS][CUDA_SM90_CASES];
     /* Full passes after a draw with a screen, of up to CUDA_SCREEN_ROWS_MAX rows. */

@@ -145,17 +145,19 @@ static CUfunction *kernel_at(cuda_device *cuda, size_t at)
 static const char *const dtypes[] = {[CUDA_BF16] = "bf16", [CUDA_F16] = "f16", [CUDA_F32] = "f32"};
 
 /* Get a kernel by name. Reading an attribute loads it onto the GPU now, so that its first launch
- * does not wait. */
+ * does not wait. On a GPU that has less than `shared_bytes`, launches can use all that it has. */
 static gumbel_status get_kernel(cuda_device *cuda, cuda_module module, const char *name,
                                 int shared_bytes, CUfunction *kernel, gumbel_error *error)
 {
+    const int available = cuda->shared_bytes - CUDA_RESERVED_BYTES;
     int registers;
     CUDA_TRY(&cuda->driver, error, cuModuleGetFunction, kernel, cuda->modules[module], name);
     CUDA_TRY(&cuda->driver, error, cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS,
              *kernel);
     if (shared_bytes > 0)
         CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
-                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes);
+                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                 shared_bytes < available ? shared_bytes : available);
     return GUMBEL_OK;
 }
 
@@ -208,9 +210,9 @@ static gumbel_status get_sm80_kernels(cuda_device *cuda, gumbel_error *error)
         snprintf(name, sizeof name, "gumbel_fused_sm80_mixed_%s_%d", dtypes[dtype], n);
         GUMBEL_FORWARD(get_kernel(cuda, module, name, cuda_sm80_shared_bytes(n, samples, 1, 1),
                                   &cuda->mixed_sm80[dtype], error));
-        for (int i = 0; i < CUDA_WIDE_WIDTHS; i++) {
-            snprintf(name, sizeof name, "gumbel_fused_wide_sm80_%s_%d", dtypes[dtype],
-                     cuda_wide_widths[i]);
+        for (int i = 0; i < CUDA_WIDE_KERNELS; i++) {
+            snprintf(name, sizeof name, "gumbel_fused_wide_sm80_%s_%d_%d", dtypes[dtype],
+                     cuda_wide_kernels[i].columns, cuda_wide_kernels[i].depth);
             GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_WIDE_SM80, name,
                                       cuda->shared_bytes - CUDA_RESERVED_BYTES,
                                       &cuda->wide_sm80[dtype][i], error));
@@ -369,6 +371,8 @@ static int module_is_supported(int module, int capability)
     const char *kernels = "portable";
     if (module >= CUDA_MODULE_TOP64_SELECT && module <= CUDA_MODULE_PROGRAM_PIVOTS)
         kernels = "clusters";
+    else if (module >= CUDA_MODULE_FUSED_SM80 && module <= CUDA_MODULE_SCREEN_SCORE_SM80)
+        kernels = "tensor";
     else if (module >= CUDA_MODULE_FUSED_SM90)
         kernels = "hopper";
     return *cuda_find_architecture(kernels, capability) != 0;
@@ -383,8 +387,10 @@ gumbel_status cuda_load_kernels(cuda_device *cuda, gumbel_error *error)
             CUDA_TRY(&cuda->driver, error, cuModuleLoadData, &cuda->modules[i], images[i]);
     GUMBEL_FORWARD(get_single_kernels(cuda, error));
     GUMBEL_FORWARD(get_logits_kernels(cuda, error));
-    GUMBEL_FORWARD(get_sm80_kernels(cuda, error));
-    GUMBEL_FORWARD(get_screen_sm80_kernels(cuda, error));
+    if (cuda->modules[CUDA_MODULE_FUSED_SM80]) {
+        GUMBEL_FORWARD(get_sm80_kernels(cuda, error));
+        GUMBEL_FORWARD(get_screen_sm80_kernels(cuda, error));
+    }
     if (cuda->modules[CUDA_MODULE_FUSED_SM90]) {
         GUMBEL_FORWARD(get_sm90_kernels(cuda, error));
         GUMBEL_FORWARD(get_allowed_kernels(cuda, error));

@@ -13,6 +13,7 @@
  */
 #include "core/row.h"
 #include "cuda/common/cuda_parts.h"
+#include "cuda/common/ptx.cuh"
 #include "cuda/policy/cuda_policy.h"
 #include "gumbel/dist.h"
 #include "maths/part_draw.h"

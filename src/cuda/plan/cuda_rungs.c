@@ -156,7 +156,8 @@ static const char *tensor_refuses(const cuda_device *cuda, const gumbel_problem 
 {
     int64_t weight_size = p->weight.dtype == GUMBEL_FLOAT32 ? 4 : 2;
     int64_t hidden_size = p->hidden.dtype == GUMBEL_FLOAT32 ? 4 : 2;
-    (void)cuda;
+    if (!cuda->fused_sm80[CUDA_BF16][0])
+        return "the GPU is not of capability 8.0 or later";
     if (cuda_sm80_is_mixed(p) && hidden_size != 2 * weight_size)
         return "dtypes of weights and hidden states differ, and are not 16-bit with float32";
     if (p->hidden_size >= INT64_C(1) << 28)
@@ -222,7 +223,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
     },
     {
         .rung = {.name = "screen-tensor",
-                 .method = "as screen, by mma.sync and cp.async, on every GPU",
+                 .method = "as screen, by mma.sync and cp.async, from capability 8.0 on",
                  .kernels = "screen_score_sm80.cu, screen_draw_sm80.cu, fused_fallback_sm80.cu",
                  .supports = GUMBEL_FEATURE_MASK | GUMBEL_CAPABILITY_SAMPLES},
         .refuses = screen_tensor_refuses,
@@ -276,7 +277,7 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
     [TENSOR] =
         {
             .rung = {.name = "tensor",
-                     .method = "mma.sync and cp.async, on every GPU",
+                     .method = "mma.sync and cp.async, from capability 8.0 on",
                      .kernels = "fused_sm80.cu, fused_wide_sm80.cu, finish.cu",
                      .supports = CAPABILITIES_OF_TILES},
             .refuses = tensor_refuses,
@@ -412,6 +413,16 @@ static const char *program_pivots_refuse(const cuda_device *cuda, const gumbel_p
         if (!has_single_rule(p, p->programs.rules + i * GUMBEL_PROGRAM_LENGTH))
             return "a program has two rules besides the temperature, or one that changes values";
     return NULL;
+}
+
+static const char *two_pass_refuses(const cuda_device *cuda, const gumbel_problem *p,
+                                    uint32_t offered)
+{
+    (void)p;
+    (void)offered;
+    return CUDA_TWO_PASS_BYTES > cuda->shared_bytes - CUDA_RESERVED_BYTES
+               ? "candidates exceed the shared memory of a CTA"
+               : NULL;
 }
 
 const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
@@ -561,6 +572,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
                  .supports = CAPABILITIES_OF_ROWS - GUMBEL_CAPABILITY_SUMMARIES -
                              GUMBEL_CAPABILITY_ROWS - GUMBEL_FEATURE_GIVEN - GUMBEL_FEATURE_BEST -
                              GUMBEL_FEATURE_ENTROPY},
+        .refuses = two_pass_refuses,
         .carve = cuda_carve_two_pass,
         .run = cuda_run_two_pass,
     },

@@ -9,7 +9,7 @@
 #include "core/problem.h"
 
 /* The oldest GPUs that the portable kernels are compiled for. */
-#define CUDA_CAPABILITY_MIN 80
+#define CUDA_CAPABILITY_MIN 75
 
 /* ------------------------------------------------------------ the fused kernels on Hopper ---- */
 

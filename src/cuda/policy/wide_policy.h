@@ -12,9 +12,7 @@
 #define CUDA_WIDE_TILE    256
 /* Tokens of a tile that a warp computes, with half of the columns; the vocabulary is split among
  * CTAs in this unit. */
-#define CUDA_WIDE_WARP_TILE 64
-/* Bytes of a row in a stage. */
-#define CUDA_WIDE_DEPTH      64
+#define CUDA_WIDE_WARP_TILE  64
 #define CUDA_WIDE_STAGES_MIN 3
 #define CUDA_WIDE_STAGES_MAX 8
 /* Maximum CTAs of a launch that take the same tokens and different rows: GPU memory is read once
@@ -24,22 +22,38 @@
 #ifndef CUDA_WIDE_ROWS_MIN
 #define CUDA_WIDE_ROWS_MIN 33
 #endif
-/* Widths in batch columns that kernels are compiled for. */
-#define CUDA_WIDE_WIDTHS 2
-static const int cuda_wide_widths[CUDA_WIDE_WIDTHS] = {64, 128};
 
-/* Dynamic shared memory of a CTA of n columns. */
-static inline int cuda_wide_bytes(int n, int num_samples, int with_mass, int stages)
+/* A compiled kernel: its columns, which are batch rows, and the bytes of a weight row or hidden
+ * state in a stage of its ring. */
+typedef struct cuda_wide_kernel {
+    int columns, depth;
+} cuda_wide_kernel;
+
+/* The kernels, the preferred of equal columns first: deeper stages have fewer barriers, and need
+ * 228 or 164 KiB a multiprocessor. */
+#define CUDA_WIDE_KERNELS 3
+static const cuda_wide_kernel cuda_wide_kernels[CUDA_WIDE_KERNELS] = {
+    {128, 64}, {64, 128}, {64, 64}};
+
+static inline int cuda_wide_stage_bytes(cuda_wide_kernel k)
 {
-    return stages * CUDA_WIDE_DEPTH * (CUDA_WIDE_TILE + n) +
-           n * num_samples * CUDA_SM80_STATE_BYTES + (with_mass ? n * CUDA_SM80_MASS_BYTES : 0);
+    return k.depth * (CUDA_WIDE_TILE + k.columns);
 }
 
-/* Stages of the ring on a multiprocessor with `available` bytes. */
-static inline int cuda_wide_stages(int n, int num_samples, int with_mass, int available)
+/* Dynamic shared memory of a CTA. */
+static inline int cuda_wide_bytes(cuda_wide_kernel k, int num_samples, int with_mass, int stages)
 {
-    int remaining = available - CUDA_RESERVED_BYTES - cuda_wide_bytes(n, num_samples, with_mass, 0);
-    int stages = remaining / (CUDA_WIDE_DEPTH * (CUDA_WIDE_TILE + n));
+    return stages * cuda_wide_stage_bytes(k) + k.columns * num_samples * CUDA_SM80_STATE_BYTES +
+           (with_mass ? k.columns * CUDA_SM80_MASS_BYTES : 0);
+}
+
+/* Stages of the ring on a multiprocessor with `available` bytes; < CUDA_WIDE_STAGES_MIN: the kernel
+ * cannot run. */
+static inline int cuda_wide_stages(cuda_wide_kernel k, int num_samples, int with_mass,
+                                   int available)
+{
+    int remaining = available - CUDA_RESERVED_BYTES - cuda_wide_bytes(k, num_samples, with_mass, 0);
+    int stages = remaining / cuda_wide_stage_bytes(k);
     return stages < CUDA_WIDE_STAGES_MAX ? stages : CUDA_WIDE_STAGES_MAX;
 }
 
@@ -57,22 +71,32 @@ static inline int cuda_sm80_rows_of(const gumbel_problem *p)
     return rows < widest ? rows : widest;
 }
 
-/* Index of the width that serves `rows` rows of a problem: the narrowest that holds them, or the
- * widest that fits; -1: no wide kernel serves them. */
-static inline int cuda_wide_width_for(const gumbel_problem *p, int64_t rows, int available)
+/* Whether a kernel has states for the samples, and room for its ring. */
+static inline int cuda_wide_fits(cuda_wide_kernel k, int num_samples, int with_mass, int available)
 {
-    const int samples = p->sampling.num_samples;
+    return num_samples <= CUDA_SM80_STATES / k.columns &&
+           cuda_wide_stages(k, num_samples, with_mass, available) >= CUDA_WIDE_STAGES_MIN;
+}
+
+/* Index of the wide kernel that serves `rows` rows of a problem; -1: none does. Of the kernels that
+ * fit, it is the one that multiplies the fewest columns, and the preferred of these. A narrower
+ * kernel than the preferred must serve the rows in one launch. */
+static inline int cuda_wide_kernel_for(const gumbel_problem *p, int64_t rows, int available)
+{
     int found = -1;
-    if (p->weight.dtype == GUMBEL_FLOAT32 || cuda_sm80_is_mixed(p) || rows < CUDA_WIDE_ROWS_MIN)
+    int64_t fewest = 0;
+    if (p->weight.dtype == GUMBEL_FLOAT32 || cuda_sm80_is_mixed(p) || rows < CUDA_WIDE_ROWS_MIN ||
+        p->hidden_size % 8 != 0) /* rows are copied by 16 bytes */
         return -1;
-    for (int i = 0; i < CUDA_WIDE_WIDTHS; i++) {
-        const int n = cuda_wide_widths[i];
-        if (n * samples > CUDA_SM80_STATES ||
-            cuda_wide_stages(n, samples, p->with_mass, available) < CUDA_WIDE_STAGES_MIN)
-            break;
-        found = i;
-        if (n >= rows)
-            break;
+    for (int i = 0; i < CUDA_WIDE_KERNELS; i++) {
+        const cuda_wide_kernel k = cuda_wide_kernels[i];
+        const int64_t groups = (rows + k.columns - 1) / k.columns;
+        if (!cuda_wide_fits(k, p->sampling.num_samples, p->with_mass, available))
+            continue;
+        if (found < 0 || (groups <= CUDA_WIDE_GROUPS_MAX && groups * k.columns < fewest)) {
+            found = i;
+            fewest = groups * k.columns;
+        }
     }
     return found;
 }

@@ -44,20 +44,21 @@ static gumbel_status launch_narrow(const cuda_job *job, cuda_params *p)
                          shape);
 }
 
-/* Draws for one or more groups of rows. */
-static gumbel_status launch_wide(const cuda_job *job, cuda_params *p, int width)
+/* Draws for one or more groups of rows; `index` is of cuda_wide_kernels. */
+static gumbel_status launch_wide(const cuda_job *job, cuda_params *p, int index)
 {
     cuda_device *cuda = job->cuda;
     const gumbel_problem *q = &p->problem;
-    const int n = cuda_wide_widths[width], samples = q->sampling.num_samples;
-    const int64_t groups = (q->batch + n - 1) / n;
+    const cuda_wide_kernel k = cuda_wide_kernels[index];
+    const int samples = q->sampling.num_samples;
+    const int64_t groups = (q->batch + k.columns - 1) / k.columns;
     const int64_t ctas = cuda->multiprocessors > groups ? cuda->multiprocessors / groups : 1;
     const int64_t units = count_units(q, CUDA_WIDE_WARP_TILE);
     p->splits = (int32_t)(units < ctas ? units : ctas);
-    p->stages = cuda_wide_stages(n, samples, q->with_mass, cuda->shared_bytes);
+    p->stages = cuda_wide_stages(k, samples, q->with_mass, cuda->shared_bytes);
     const cuda_shape shape = {p->splits * groups, CUDA_WIDE_THREADS,
-                              cuda_wide_bytes(n, samples, q->with_mass, p->stages), 0};
-    return launch_kernel(job, p, cuda->wide_sm80[cuda_dtype_of(q->weight.dtype)][width], shape);
+                              cuda_wide_bytes(k, samples, q->with_mass, p->stages), 0};
+    return launch_kernel(job, p, cuda->wide_sm80[cuda_dtype_of(q->weight.dtype)][index], shape);
 }
 
 gumbel_status cuda_run_sm80(const cuda_job *job)
@@ -67,8 +68,9 @@ gumbel_status cuda_run_sm80(const cuda_job *job)
     int64_t rows;
     for (int64_t first = 0; first < whole->batch; first += rows) {
         const int64_t remaining = whole->batch - first;
-        const int wide = cuda_wide_width_for(whole, remaining, job->cuda->shared_bytes);
-        const int64_t most = wide < 0 ? narrow_rows : CUDA_WIDE_GROUPS_MAX * cuda_wide_widths[wide];
+        const int wide = cuda_wide_kernel_for(whole, remaining, job->cuda->shared_bytes);
+        const int64_t most =
+            wide < 0 ? narrow_rows : CUDA_WIDE_GROUPS_MAX * cuda_wide_kernels[wide].columns;
         rows = remaining < most ? remaining : most;
         cuda_params p = cuda_select_rows(&job->params, first, rows);
         GUMBEL_FORWARD(wide < 0 ? launch_narrow(job, &p) : launch_wide(job, &p, wide));

@@ -13,6 +13,7 @@ cuda_device plan_device(int hopper)
     generated.base.capability = hopper ? 90 : 80;
     generated.multiprocessors = hopper ? 132 : 108;
     generated.shared_bytes = (hopper ? 228 : 164) * 1024;
+    generated.fused_sm80[CUDA_BF16][0] = (CUfunction)&generated;
     generated.truncated_cluster = hopper ? (CUfunction)&generated : NULL;
     return generated;
 }

@@ -60,6 +60,11 @@ PTX void sm80_copy_arrive(uint64_t *barrier)
     mbarrier_change(barrier, 1, 0);
 }
 
+PTX void sm80_copy_or_zero(uint32_t to, const void *from, bool copies)
+{
+    sm80_copy(to, from, copies ? 16 : 0);
+}
+
 PTX void sm80_copy_commit() { padded[fibers_self()].committed++; }
 
 template <int pending> PTX void sm80_copy_wait()

@@ -23,8 +23,8 @@ using kernel = void (*)(cuda_params);
 #define KERNELS_OF(dtype)                                                                          \
     {                                                                                              \
         gumbel_fused_sm80_##dtype##_8, gumbel_fused_sm80_##dtype##_16,                             \
-            gumbel_fused_sm80_##dtype##_32, gumbel_fused_wide_sm80_##dtype##_64,                   \
-            gumbel_fused_wide_sm80_##dtype##_128                                                   \
+            gumbel_fused_sm80_##dtype##_32, gumbel_fused_wide_sm80_##dtype##_128_64,               \
+            gumbel_fused_wide_sm80_##dtype##_64_128, gumbel_fused_wide_sm80_##dtype##_64_64        \
     }
 const kernel kernels[2][kSm80Kernels] = {KERNELS_OF(bf16), KERNELS_OF(f16)};
 
@@ -74,7 +74,7 @@ int count_groups(const gumbel_problem &q, int kernel)
 int emulated_sm80_columns(int kernel)
 {
     return kernel < kNarrowKernels ? cuda_sm80_widths[kernel]
-                                   : cuda_wide_widths[kernel - kNarrowKernels];
+                                   : cuda_wide_kernels[kernel - kNarrowKernels].columns;
 }
 
 bool emulated_sm80_serves(int kernel, const gumbel_problem &q)
@@ -87,11 +87,13 @@ bool emulated_sm80_serves(int kernel, const gumbel_problem &q)
 void prepare_sm80(cuda_params *p, int kernel, int ctas, uint64_t *random)
 {
     const gumbel_problem &q = p->problem;
-    const int n = emulated_sm80_columns(kernel), samples = q.sampling.num_samples;
     const int64_t unit = kernel < kNarrowKernels ? CUDA_SM80_WARP_TILE : CUDA_WIDE_WARP_TILE;
     const int64_t units = (q.end_token - q.first_token / unit * unit + unit - 1) / unit;
-    const int most = cuda_wide_stages(n, samples, q.with_mass, kSm80SharedBytes);
     p->splits = (int32_t)min(units, (int64_t)ctas);
+    if (kernel < kNarrowKernels)
+        return;
+    const int most = cuda_wide_stages(cuda_wide_kernels[kernel - kNarrowKernels],
+                                      q.sampling.num_samples, q.with_mass, kSm80SharedBytes);
     p->stages = CUDA_WIDE_STAGES_MIN +
                 (int)random_below(random, (uint32_t)(most - CUDA_WIDE_STAGES_MIN + 1));
 }
@@ -101,8 +103,10 @@ void emulate_sm80(const cuda_params &p, int kernel, uint64_t *random, const char
     const gumbel_problem &q = p.problem;
     const int n = emulated_sm80_columns(kernel), samples = q.sampling.num_samples;
     const bool narrow = kernel < kNarrowKernels;
-    const size_t bytes = (size_t)(narrow ? cuda_sm80_shared_bytes(n, samples, q.with_mass, 0)
-                                         : cuda_wide_bytes(n, samples, q.with_mass, p.stages));
+    const size_t bytes =
+        (size_t)(narrow ? cuda_sm80_shared_bytes(n, samples, q.with_mass, 0)
+                        : cuda_wide_bytes(cuda_wide_kernels[kernel - kNarrowKernels], samples,
+                                          q.with_mass, p.stages));
     const sm80_launch own = {p, kernel};
     run_ctas(sm80_body, &own,
              {p.splits * count_groups(q, kernel), 1, narrow ? CUDA_SM80_THREADS : CUDA_WIDE_THREADS,

@@ -14,7 +14,7 @@ constexpr int kSm80SharedBytes = 228 * 1024;
 
 /* The kernels: those of widths up to 32, then the wide ones. */
 constexpr int kNarrowKernels = CUDA_SM80_WIDTHS - 1;
-constexpr int kSm80Kernels = kNarrowKernels + CUDA_WIDE_WIDTHS;
+constexpr int kSm80Kernels = kNarrowKernels + CUDA_WIDE_KERNELS;
 
 /* Columns of a kernel, and whether it can draw for this problem in one launch. */
 int emulated_sm80_columns(int kernel);

@@ -9,14 +9,15 @@
  *        neighbours take the same tokens and different groups, at about the same time. A warp takes
  *        64 tokens and half of the columns: n / 2 products of 16 x 8 x 16 share 4 + n / 32 loads of
  *        operands. Operands of the next 16 elements are loaded while those of the last ones are
- *        multiplied. The draw follows the product of its tile, while the ring fills again.
- * SMEM   a ring of 3 to 8 stages, as many as fit, each with 64 bytes of 256 weight rows (16 KiB)
- *        and of n hidden states (64 n bytes); 104 bytes a column and sample; with the mass, 192
- *        bytes a column.
+ *        multiplied, and copies to the ring are issued between products. The draw follows the
+ *        product of its tile, while the ring fills again.
+ * SMEM   a ring of 3 to 8 stages, as many as fit, each with 64 or 128 bytes of 256 weight rows and
+ *        of n hidden states: 24 KiB for n = 128; 20 or 40 KiB for n = 64. 104 bytes a column and
+ *        sample; with the mass, 192 bytes a column.
  * SYNC   one __syncthreads() a stage: every warp waits until all copies of the stage have arrived,
  *        and until all warps have read the stage that is overwritten next. Thresholds change
  *        between the product of a tile and a barrier that precedes its draw. No CTA waits for
- *        another.
+ *        another; each sleeps once, for at most 4 us, before its first draw.
  * NUMERICS  those of fused_sm80.cu, to the same bits: a dot product is summed 16 elements an mma,
  *        in the order of D; masses of 32 tokens are added exactly.
  */
@@ -25,6 +26,20 @@
 
 namespace
 {
+
+/* Nanoseconds that a CTA waits for the first thresholds of the others. By its own thresholds alone,
+ * many more tokens of its first tile would be scored. */
+constexpr unsigned kFirstThresholdsWait = 2000;
+/* One CTA in this many publishes its first threshold of a row. */
+constexpr int kFirstPublishers = 2;
+
+/* Sleeps once, whatever other CTAs do, and for at most twice the time (PTX ISA, nanosleep). Returns
+ * at once if no other CTA has the same rows. */
+__device__ __forceinline__ void wait_for_first_thresholds(const cuda_params &p)
+{
+    if (p.splits > 1)
+        __nanosleep(kFirstThresholdsWait);
+}
 
 /* A warp's draw from its 64 tokens, whose sums it turns to y in place. */
 template <int n> struct wide_draw {
@@ -78,17 +93,19 @@ template <int n> struct wide_draw {
         });
     }
 
-    /* Draws from a tile; by all warps of the CTA. `active`: the warp has tokens and columns. */
-    __device__ __forceinline__ void run_tile(wide_sums<n> &sum, int warp_tile, bool first,
+    /* Draws from a tile; by all warps of the CTA. `active`: the warp has tokens and columns.
+     * `split` is that of the CTA if it is the first tile, and < 0 otherwise. */
+    __device__ __forceinline__ void run_tile(wide_sums<n> &sum, int warp_tile, int split,
                                              bool active) const
     {
         if (active)
             prepare_sums(sum, warp_tile);
-        if (first) {
+        if (split >= 0) {
             if (active)
                 raise_initial(sum, warp_tile);
             __syncthreads();
-            thresholds.publish_raised(blockIdx.x, kEarlyPublishers);
+            thresholds.publish_raised(split, kFirstPublishers);
+            wait_for_first_thresholds(warp.p);
         }
         thresholds.update();
         __syncthreads();
@@ -98,10 +115,15 @@ template <int n> struct wide_draw {
     }
 };
 
+template <int n> __device__ __forceinline__ int count_groups(int64_t batch)
+{
+    return ((int)batch + n - 1) / n;
+}
+
 /* Rows of every group but the last, which has at least one. */
 template <int n> __device__ __forceinline__ int rows_of_group(int64_t batch)
 {
-    const int groups = ((int)batch + n - 1) / n;
+    const int groups = count_groups<n>(batch);
     return ((int)batch + groups - 1) / groups;
 }
 
@@ -111,50 +133,78 @@ template <int n> __device__ __forceinline__ int count_group_rows(int64_t batch, 
 }
 
 /* A CTA's ring: stages that arrive and are multiplied. */
-template <int n> struct wide_ring {
-    wide_loader<n> &load;
+template <class shape> struct wide_ring {
+    static constexpr int last_step = shape::steps - 1;
+    static constexpr int copy_turns = 4 * last_step;
+    wide_loader<shape> &load;
     int stages;
-    uint32_t begin, end, now; /* shared addresses of stages */
+    uint32_t begin, end, now, last; /* shared addresses of stages */
 
-    /* Moves to the next stage, waits for it, and starts to overwrite the one before. */
-    __device__ __forceinline__ void next_stage()
+    /* Starts the copies of all stages but one, and waits for the first after prepare(). */
+    template <class F> __device__ __forceinline__ void fill(F prepare)
     {
-        const uint32_t last = now;
-        now = now + wide_loader<n>::stage_bytes == end ? begin : now + wide_loader<n>::stage_bytes;
-        wide_copy_wait(stages - 2);
-        __syncthreads();
-        load.copy_next(last);
+#pragma unroll 1
+        for (uint32_t stage = begin; stage != now; stage += shape::stage_bytes) {
+            load.copy_in_turn(stage, 0, 1);
+            load.commit_stage();
+        }
+        prepare();
+        next_stage();
     }
 
-    /* Sums the products of a tile with `depths` stages; `weights` and `hidden` are this lane's
-     * addresses in a stage. */
-    template <bool half>
-    __device__ __forceinline__ void multiply_tile(wide_sums<n / kColumnWarps> &sum, int depths,
-                                                  uint32_t weights, uint32_t hidden)
+    /* Moves to the next stage, and waits for it. All warps have read `last`, the one before. */
+    __device__ __forceinline__ void next_stage()
     {
-        wide_operands<n / kColumnWarps, half> operands;
-        next_stage();
-        operands.template load_hidden<0>(now + hidden);
-#pragma unroll
-        for (int block = 0; block < 4; block++)
-            operands.template load_weights<0>(now + weights, block);
+        last = now;
+        now = now + shape::stage_bytes == end ? begin : now + shape::stage_bytes;
+        wide_copy_wait(stages - 2);
+        __syncthreads();
+    }
+
+    /* Takes part in the copies and barriers of a tile in which the warp has no tokens. */
+    __device__ __forceinline__ void skip_tile(int depths)
+    {
 #pragma unroll 1
         for (int k = 1; k <= depths; k++) {
-            operands.template load_hidden<1>(now + hidden);
+            load.copy_in_turn(last, 0, 1);
+            load.commit_stage();
+            next_stage();
+        }
+    }
+
+    /* Sums the products of a tile with `depths` stages, and moves to the first stage of the next
+     * tile; `weights` and `hidden` are this lane's addresses in a stage. Copies to the stage that
+     * has been read are issued between products, which hide them. */
+    template <bool half>
+    __device__ __forceinline__ void multiply_tile(wide_sums<shape::warp_columns> &sum, int depths,
+                                                  uint32_t weights, uint32_t hidden)
+    {
+        wide_operands<shape, half> operands;
+        operands.load_hidden(0, now + hidden);
 #pragma unroll
-            for (int block = 0; block < 4; block++) {
-                operands.template multiply<0>(sum, block);
-                operands.template load_weights<1>(now + weights, block);
+        for (int block = 0; block < 4; block++)
+            operands.load_weights(0, now + weights, block);
+#pragma unroll 1
+        for (int k = 1; k <= depths; k++) {
+#pragma unroll
+            for (int step = 0; step < last_step; step++) {
+                operands.load_hidden(step + 1, now + hidden);
+#pragma unroll
+                for (int block = 0; block < 4; block++) {
+                    operands.multiply(step, sum, block);
+                    operands.load_weights(step + 1, now + weights, block);
+                    load.copy_in_turn(last, 4 * step + block, copy_turns);
+                }
             }
-            operands.template multiply<1>(sum, 0);
-            if (k < depths) /* after the last stage, operands are loaded again, and not used */
-                next_stage();
-            operands.template load_hidden<0>(now + hidden);
-            operands.template load_weights<0>(now + weights, 0);
+            load.commit_stage();
+            operands.multiply(last_step, sum, 0);
+            next_stage(); /* all operands of the stage before are in registers */
+            operands.load_hidden(0, now + hidden);
+            operands.load_weights(0, now + weights, 0);
 #pragma unroll
             for (int block = 1; block < 4; block++) {
-                operands.template multiply<1>(sum, block);
-                operands.template load_weights<0>(now + weights, block);
+                operands.multiply(last_step, sum, block);
+                operands.load_weights(0, now + weights, block);
             }
         }
     }
@@ -195,47 +245,53 @@ __device__ __forceinline__ void use_tile(const cuda_params &p, wide_sums<n / kCo
             draw.for_halves(sum, warp_tile, [&](float(&y)[columns / 8][8]) {
                 epilogue.store_logits(y, q.first_token, end);
             });
-    } else
-        draw.run_tile(sum, warp_tile, first, active);
+    } else {
+        const int split = first ? (int)blockIdx.x / count_groups<n>(q.batch) : -1;
+        draw.run_tile(sum, warp_tile, split, active);
+    }
     published = thresholds.published;
 }
 
-template <int n, bool half> __device__ __forceinline__ void run_wide_sm80(const cuda_params &p)
+template <class shape, bool half>
+__device__ __forceinline__ void run_wide_sm80(const cuda_params &p)
 {
-    constexpr int warp_columns = n / kColumnWarps;
+    constexpr int n = shape::columns;
     extern __shared__ __align__(128) unsigned char shared_memory[];
     const gumbel_problem &q = p.problem;
-    const int groups = ((int)q.batch + n - 1) / n, split = blockIdx.x / groups;
+    const int groups = count_groups<n>(q.batch), split = blockIdx.x / groups;
     const int first_row = blockIdx.x % groups * rows_of_group<n>(q.batch);
     const int rows = count_group_rows<n>(q.batch, first_row), samples = q.sampling.num_samples;
     const int begin = (int)range_begin<kWideWarpTile>(p, split);
     const int end = min((int)range_begin<kWideWarpTile>(p, split + 1), (int)q.end_token);
     const int warp = threadIdx.x / 32 / kColumnWarps;
-    const int column = threadIdx.x / 32 % kColumnWarps * warp_columns;
-    const int depths = (int)((q.hidden_size * 2 + kWideDepth - 1) / kWideDepth);
+    const int column = threadIdx.x / 32 % kColumnWarps * shape::warp_columns;
+    const int depths = (int)((q.hidden_size * 2 + shape::depth - 1) / shape::depth);
     const uint32_t ring_at = ptx_shared_address(shared_memory);
-    const uint32_t ring_bytes = p.stages * wide_loader<n>::stage_bytes;
-    wide_loader<n> load(q, begin, end, first_row, rows);
-#pragma unroll 1
-    for (int i = 0; i < p.stages - 1; i++)
-        load.copy_next(ring_at + i * wide_loader<n>::stage_bytes);
-
-    clear_state<n, kWideThreads>(p, place_state<n>(shared_memory + ring_bytes, samples), first_row,
-                                 rows);
-    wide_ring<n> ring = {load, p.stages, ring_at, ring_at + ring_bytes,
-                         ring_at + ring_bytes - wide_loader<n>::stage_bytes};
+    const uint32_t ring_bytes = p.stages * shape::stage_bytes;
+    wide_loader<shape> load(q, begin, end, first_row, rows);
+    wide_ring<shape> ring = {
+        load, p.stages, ring_at, ring_at + ring_bytes, ring_at + ring_bytes - shape::stage_bytes,
+        0};
+    ring.fill([&] {
+        clear_state<n, kWideThreads>(p, place_state<n>(shared_memory + ring_bytes, samples),
+                                     first_row, rows);
+    });
     float published = -INFINITY;
-    wide_sums<warp_columns> sum;
+    wide_sums<shape::warp_columns> sum;
     for (int tile = begin; tile < end; tile += kWideTile) {
         if (tile + kWideTile >= end)
             ptx_allow_launch();
         sum.clear();
-        /* Warps without tokens or columns multiply, too: all reach the same barriers. */
-        ring.template multiply_tile<half>(sum, depths, wide_weights_at(warp),
-                                          wide_hidden_at(column));
+        if (tile + warp * kWideWarpTile < end)
+            ring.template multiply_tile<half>(sum, depths, shape::weights_at(warp),
+                                              shape::hidden_at(column));
+        else
+            ring.skip_tile(depths);
         use_tile<n>(p, sum, shared_memory + ring_bytes, first_row, tile, tile == begin, end,
                     published);
     }
+    sm80_copy_commit();
+    sm80_copy_wait<0>();
     __syncthreads();
     write_summary<n>(p, place_state<n>(shared_memory + ring_bytes, samples), split, first_row,
                      rows);
@@ -243,13 +299,16 @@ template <int n, bool half> __device__ __forceinline__ void run_wide_sm80(const 
 
 } // namespace
 
-#define KERNEL(n, name, half)                                                                      \
+#define KERNEL(n, depth, name, half)                                                               \
     extern "C" __global__ void __launch_bounds__(kWideThreads, 1)                                  \
-        gumbel_fused_wide_sm80_##name##_##n(const __grid_constant__ cuda_params params)            \
+        gumbel_fused_wide_sm80_##name##_##n##_##depth(const __grid_constant__ cuda_params params)  \
     {                                                                                              \
-        run_wide_sm80<n, half>(params);                                                            \
+        run_wide_sm80<wide_shape<n, depth>, half>(params);                                         \
     }
-KERNEL(64, bf16, false)
-KERNEL(64, f16, true)
-KERNEL(128, bf16, false)
-KERNEL(128, f16, true)
+/* The kernels of cuda_wide_kernels. */
+#define KERNELS(name, half)                                                                        \
+    KERNEL(128, 64, name, half)                                                                    \
+    KERNEL(64, 128, name, half)                                                                    \
+    KERNEL(64, 64, name, half)
+KERNELS(bf16, false)
+KERNELS(f16, true)

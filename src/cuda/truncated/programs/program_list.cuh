@@ -71,6 +71,17 @@ __device__ __noinline__ gumbel_wide sum_masses_before(int begin, int end)
     return all.value();
 }
 
+/* The sum of the masses of the tokens in [begin, end), relative to the first one. By a warp. */
+__device__ __noinline__ gumbel_wide sum_masses(int begin, int end)
+{
+    const float largest = value_at(begin);
+    gumbel_wide own = 0;
+#pragma unroll 1
+    for (int at = begin + (int)threadIdx.x % 32; at < end; at += 32)
+        own += gumbel_token_mass(gumbel_exp(value_at(at) - largest));
+    return sum_wide_of_warp(own);
+}
+
 /* Puts tokens of [begin, end) with equal values in the order of their ids, by a warp. Different
  * values have become equal, which is rare. */
 __device__ __noinline__ void sort_ties(int begin, int end)
@@ -297,8 +308,8 @@ struct program_list {
             return;
         const float distance = value_at(begin) - from; /* read before a lane changes the values */
         /* The mass of each set is relative to its own largest value. */
-        const gumbel_wide excluded = sum_masses_before(begin, place);
-        const gumbel_wide remaining = sum_masses_before(place, end);
+        const gumbel_wide excluded = sum_masses(begin, place);
+        const gumbel_wide remaining = sum_masses(place, end);
         const float shift =
             gumbel_xtc_shift(program.xtc_probability, excluded, remaining, distance);
         if (shift == -INFINITY) {
