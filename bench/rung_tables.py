@@ -73,6 +73,11 @@ def rungs():
                     reasons.insert(0, "as blocks")
                 if why[1] == "screen_truncated_refuses":
                     reasons = ["as screen, except samples", *reasons, "as cluster"]
+                if "refuse_screen_call(" in body:
+                    common = re.search(REFUSALS % "refuse_screen_call", text, re.DOTALL)[0]
+                    reasons[:0] = re.findall(r'(?:return|:)\s+"([^"]+)"', common)
+                if why[1] == "screen_tensor_refuses":
+                    reasons.append("as tensor")
                 if "refuse_many_allowed(" in body:
                     few = re.search(REFUSALS % "refuse_many_allowed", text, re.DOTALL)[0]
                     reasons[:0] = re.findall(r'(?:return|:)\s+"([^"]+)"', few)

@@ -73,6 +73,10 @@
  *                top_ids
  *   drafts       GUMBEL_RULE_COUPLED               GUMBEL_RULE_COUPLED
  *
+ * Other GPUs of capability 8.0 or later draw with screens of bytes alone, without truncation and
+ * with at most 64 draws (rows times samples), from bfloat16 or float16 heads whose D is a multiple
+ * of 8; masks and allowed are supported.
+ *
  * All other calls take the full pass, as if there were no screen: for example, a call for
  * log-probabilities without truncation, for summaries, or with given tokens. A call of the table
  * also takes the full pass if the screen is not known to be faster, for example if the batch is

@@ -24,7 +24,6 @@ static void screens_are_used_where_faster(void **state)
     rows.screen = few.screen = p.screen = plan_data;
     few.batch = 1;
     assert_string_equal(plan_rungs(&hopper, &rows, 0), "screen");
-    assert_string_equal(plan_rungs(&ampere, &rows, 0), "tensor");
     assert_string_equal(plan_rungs(&hopper, &few, 0), "screen");
     p.batch = CUDA_SCREEN_ROWS_MAX + 1;
     assert_string_equal(plan_rungs(&hopper, &p, 0), "hopper");
@@ -76,6 +75,52 @@ static void screens_are_used_where_faster(void **state)
     assert_string_equal(plan_rungs(&hopper, &rows, 0), "hopper");
 }
 
+/* Other GPUs draw plainly with a screen of bytes; so does a Hopper GPU without its own kernels, or
+ * for a head that these do not support. */
+static void bytes_are_used_on_every_gpu(void **state)
+{
+    cuda_device hopper = plan_device(1), ampere = plan_device(0), ada = plan_device(0);
+    const gumbel_problem rows = plan_problem(CUDA_SCREEN_ROWS_MAX, 4096, 0);
+    gumbel_problem p = rows;
+    gumbel_error error = {0};
+    (void)state;
+    ada.base.capability = 89;
+    ada.shared_bytes = 100 * 1024;
+    assert_string_equal(plan_rungs(&ampere, &p, 0), "tensor");
+    p.screen = plan_data;
+    assert_string_equal(plan_rungs(&ampere, &p, 0), "screen-tensor");
+    assert_string_equal(plan_rungs(&ada, &p, 0), "screen-tensor");
+    ada.shared_bytes = 64 * 1024;
+    assert_string_equal(plan_rungs(&ada, &p, 0), "tensor");
+    p.features = GUMBEL_FEATURE_MASK;
+    assert_string_equal(plan_rungs(&ampere, &p, 0), "screen-tensor");
+    p.batch = 16;
+    p.sampling.num_samples = 4;
+    assert_string_equal(plan_rungs(&ampere, &p, 0), "screen-tensor");
+    p.batch = 1;
+    p.sampling.num_samples = 17; /* more than the full pass draws */
+    assert_string_equal(plan_rungs(&ampere, &p, 0), "naive draw-edits");
+    p.sampling.num_samples = 1;
+    p.screen_format = GUMBEL_SCREEN_NIBBLES;
+    p.features = 0;
+    assert_string_equal(plan_rungs(&ampere, &p, 0), "tensor");
+    p.screen_format = GUMBEL_SCREEN_BYTES;
+    p.hidden_size = p.weight.cols = p.hidden.cols = 4100;
+    p.weight.stride = p.hidden.stride = 4104;
+    assert_string_equal(plan_rungs(&ampere, &p, 0), "tensor");
+    p = rows;
+    p.screen = plan_data;
+    assert_int_equal(cuda_read_rungs(&hopper.rungs, "-screen", "f", &error), GUMBEL_OK);
+    assert_string_equal(plan_rungs(&hopper, &p, 0), "hopper");
+    assert_int_equal(cuda_read_rungs(&hopper.rungs, "-hopper", "f", &error), GUMBEL_OK);
+    assert_string_equal(plan_rungs(&hopper, &p, 0), "screen-tensor");
+    assert_int_equal(cuda_read_rungs(&hopper.rungs, "-hopper,-tensor", "f", &error), GUMBEL_OK);
+    assert_string_equal(plan_rungs(&hopper, &p, 0), "naive");
+    assert_int_equal(cuda_read_rungs(&hopper.rungs, "", "f", &error), GUMBEL_OK);
+    p.vocab = p.weight.rows = p.end_token = 151935; /* not a multiple of 16 */
+    assert_string_equal(plan_rungs(&hopper, &p, 0), "screen-tensor");
+}
+
 /* Asserts that the explanation of a call holds `line`. */
 static void assert_explained(const cuda_device *device, const gumbel_problem *p, const char *line)
 {
@@ -97,6 +142,17 @@ static void screen_limits_are_explained(void **state)
     p.screen = plan_data;
     assert_explained(&hopper, &p, "draw: screen: ");
     assert_explained(&ampere, &p, "not screen: the GPU is not of capability 9.0\n");
+    assert_explained(&ampere, &p, "draw: screen-tensor: ");
+    p.screen_format = GUMBEL_SCREEN_NIBBLES;
+    assert_explained(&ampere, &p,
+                     "not screen-tensor: a screen of nibbles is read on GPUs of capability 9.0 ");
+    p.screen_format = GUMBEL_SCREEN_BYTES;
+    p.features = GUMBEL_FEATURE_TRUNCATION;
+    p.truncation.top_k.data = (int32_t *)plan_data;
+    assert_explained(&ampere, &p, "not screen-truncated: the GPU is not of capability 9.0\n");
+    assert_explained(&ampere, &p, "not screen-tensor: does not support truncation, top_k\n");
+    p.truncation.top_k.data = NULL;
+    p.features = 0;
     p.sampling.num_samples = 3;
     assert_explained(&hopper, &p,
                      "not screen: there are more than 64 draws (rows times samples)\n");
@@ -145,6 +201,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(screens_are_used_where_faster),
+        cmocka_unit_test(bytes_are_used_on_every_gpu),
         cmocka_unit_test(screen_limits_are_explained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,17 +3,11 @@
 // Compares draws with a screen on Hopper with draws of the full pass, bit by bit. The kernels'
 // source runs on a CPU, with threads in a random order. Only calls with a NaN, short lists or many
 // draws may fall back to the full pass.
-#include "launch_screen.h"
 #include "launch_sm90.h"
-
-extern "C" {
-#include "outcome.h"
-}
+#include "screen_problems.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <vector>
 
 namespace
 {
@@ -23,60 +17,11 @@ struct draw_counts {
     int64_t rows, listed;
 };
 
-problem_plan make_plan(int index, uint64_t *random)
-{
-    static const int64_t batches[] = {3, 1, 4, 8, 13, 16, 30, 5, 64, 9};
-    problem_plan plan = {};
-    plan.batch = batches[index % 10];
-    plan.vocab = 16 * (20 + random_below(random, 70));
-    plan.hidden_size = 64 + 8 * random_below(random, one_in(random, 4) ? 150 : 30);
-    plan.weight_dtype = one_in(random, 3) ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
-    plan.hidden_dtype = plan.weight_dtype;
-    plan.weight_gap = 8 * random_below(random, 3);
-    plan.hidden_gap = 8 * random_below(random, 3);
-    plan.samples = plan.batch <= 16 && one_in(random, 3) ? 2 + (int)random_below(random, 3) : 1;
-    plan.first_token = one_in(random, 3) ? 64 * random_below(random, 1000) : 0;
-    if (one_in(random, 3))
-        plan.vocab_size = plan.first_token + plan.vocab - random_below(random, 140);
-    plan.temperature = one_in(random, 6) ? 0.002f : -0.8f;
-    plan.seed = random_bits(random) >> 20;
-    return plan;
-}
-
-/* Sets a weight of one token to NaN, or a hidden element of one row. */
-void set_nan(problem *generated, bool token)
-{
-    const gumbel_tensor *t = token ? &generated->head.weight : &generated->head.hidden;
-    void *data = token ? generated->weight : generated->hidden;
-    dtype_store_nan(data, t->dtype, t->rows / 2 * (t->stride ? t->stride : t->cols) + 7);
-}
-
-/* A mask of all rows that allows few tokens, half of them, or none, and a bias with the same
- * effect, which the full pass receives instead. */
-struct token_mask {
-    std::vector<uint32_t> words;
-    std::vector<float> bias;
-
-    token_mask(const problem_plan &plan, uint64_t *random)
-        : words((size_t)(plan.first_token + plan.vocab + 31) / 32), bias((size_t)plan.vocab)
-    {
-        const uint32_t kind = random_below(random, 6);
-        for (int64_t i = 0; i < plan.vocab; i++) {
-            const bool allowed = kind == 0  ? false
-                                 : kind < 3 ? one_in(random, 40)
-                                            : one_in(random, 2);
-            const int64_t token = plan.first_token + i;
-            words[(size_t)token / 32] |= (uint32_t)allowed << token % 32;
-            bias[(size_t)i] = allowed ? 0.0f : -INFINITY;
-        }
-    }
-};
-
 bool run_problem(int index, draw_counts *counts)
 {
     uint64_t random = (uint64_t)index;
     char what[400];
-    problem_plan plan = make_plan(index, &random);
+    problem_plan plan = make_screen_plan(index, &random);
     problem *generated = problem_make(&plan);
     const bool has_nan = one_in(&random, 6), short_lists = one_in(&random, 6);
     const bool nibbles = one_in(&random, 2);

@@ -38,16 +38,26 @@ PTX void ptx_barrier_init(uint64_t *barrier, uint32_t arrivals)
                  "r"(arrivals));
 }
 
-/* Makes initialised barriers visible to the copy engine. */
+/* Makes initialised barriers visible to the copy engine (none before Hopper). */
 PTX void ptx_fence_barrier_init()
 {
+#if __CUDA_ARCH__ >= 900
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
 }
 
 PTX void ptx_barrier_arrive(uint64_t *barrier)
 {
+#if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(ptx_shared_address(barrier))
                  : "memory");
+#else
+    asm volatile("{\n"
+                 ".reg .b64 phase;\n"
+                 "mbarrier.arrive.shared::cta.b64 phase, [%0];\n"
+                 "}" ::"r"(ptx_shared_address(barrier))
+                 : "memory");
+#endif
 }
 
 /* Arrive at the same barrier of the cluster's rank-th CTA. This does not publish the thread's
@@ -71,13 +81,20 @@ PTX void ptx_barrier_arrive_expect(uint64_t *barrier, uint32_t bytes)
         : "memory");
 }
 
+/* Waits for a phase: try_wait suspends the thread for a while; before Hopper there is no such
+ * instruction, and the thread polls. */
+#if __CUDA_ARCH__ >= 900
+#define PTX_BARRIER_TEST "mbarrier.try_wait.parity.shared::cta.b64"
+#else
+#define PTX_BARRIER_TEST "mbarrier.test_wait.parity.shared::cta.b64"
+#endif
+
 /* Return once the phase of parity `parity` has completed. */
 PTX void ptx_barrier_wait(uint64_t *barrier, uint32_t parity)
 {
     asm volatile("{\n"
                  ".reg .pred done;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "again:\n" PTX_BARRIER_TEST " done, [%0], %1;\n"
                  "@done bra finished;\n"
                  "bra again;\n"
                  "finished:\n"

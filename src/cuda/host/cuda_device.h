@@ -58,6 +58,9 @@ typedef enum cuda_module {
     CUDA_MODULE_PROGRAM_PIVOTS,
     CUDA_MODULE_FUSED_SM80,
     CUDA_MODULE_FUSED_WIDE_SM80,
+    CUDA_MODULE_FUSED_FALLBACK_SM80,
+    CUDA_MODULE_SCREEN_DRAW_SM80,
+    CUDA_MODULE_SCREEN_SCORE_SM80,
     CUDA_MODULE_FUSED_SM90, /* this and the following: Hopper only */
     CUDA_MODULE_FUSED_HALF_SM90,
     CUDA_MODULE_FUSED_FALLBACK,
@@ -128,6 +131,10 @@ typedef struct cuda_device {
     CUfunction screen_split[CUDA_SCREEN_CASES], screen_refine, screen_truncate;
     CUfunction screen_score[CUDA_F16 + 1][CUDA_SCREEN_CASES];
     CUfunction screen_draw[CUDA_SCREEN_WIDTHS][CUDA_SCREEN_CASES];
+    /* Kernels of a draw with a screen by mma.sync. */
+    CUfunction fallback_sm80[CUDA_F16 + 1][CUDA_SCREEN_SM80_FALLBACK_WIDTHS];
+    CUfunction screen_tensor_split[CUDA_SCREEN_ANY + 1], screen_tensor_score[CUDA_F16 + 1];
+    CUfunction screen_tensor_draw[CUDA_SCREEN_WIDTHS][CUDA_SCREEN_ANY + 1];
     _Atomic uint64_t launches; /* number of launches so far, from which tags of launches are made */
 } cuda_device;
 

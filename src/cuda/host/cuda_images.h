@@ -20,6 +20,7 @@ extern const unsigned char cuda_image_rule_drafts[];
 extern const unsigned char cuda_image_exchange[];
 extern const unsigned char cuda_image_finish[];
 extern const unsigned char cuda_image_fused_fallback_sm90[];
+extern const unsigned char cuda_image_fused_fallback_sm80[];
 extern const unsigned char cuda_image_fused_half_sm90[];
 extern const unsigned char cuda_image_fused_sm80[];
 extern const unsigned char cuda_image_fused_wide_sm80[];
@@ -43,9 +44,11 @@ extern const unsigned char cuda_image_program_blocks[];
 extern const unsigned char cuda_image_program_cluster[];
 extern const unsigned char cuda_image_program_pivots[];
 extern const unsigned char cuda_image_screen_draw[];
+extern const unsigned char cuda_image_screen_draw_sm80[];
 extern const unsigned char cuda_image_screen_make[];
 extern const unsigned char cuda_image_screen_rows[];
 extern const unsigned char cuda_image_screen_score[];
+extern const unsigned char cuda_image_screen_score_sm80[];
 extern const unsigned char cuda_image_softmax[];
 
 #endif

@@ -47,6 +47,9 @@ static const unsigned char *const images[] = {
     [CUDA_MODULE_PROGRAM_PIVOTS] = cuda_image_program_pivots,
     [CUDA_MODULE_FUSED_SM80] = cuda_image_fused_sm80,
     [CUDA_MODULE_FUSED_WIDE_SM80] = cuda_image_fused_wide_sm80,
+    [CUDA_MODULE_FUSED_FALLBACK_SM80] = cuda_image_fused_fallback_sm80,
+    [CUDA_MODULE_SCREEN_DRAW_SM80] = cuda_image_screen_draw_sm80,
+    [CUDA_MODULE_SCREEN_SCORE_SM80] = cuda_image_screen_score_sm80,
     [CUDA_MODULE_FUSED_SM90] = cuda_image_fused_sm90,
     [CUDA_MODULE_FUSED_HALF_SM90] = cuda_image_fused_half_sm90,
     [CUDA_MODULE_FUSED_FALLBACK] = cuda_image_fused_fallback_sm90,
@@ -306,6 +309,37 @@ static gumbel_status get_screen_kernels(cuda_device *cuda, gumbel_error *error)
     return GUMBEL_OK;
 }
 
+/* The kernels of a draw with a screen by mma.sync. */
+static gumbel_status get_screen_sm80_kernels(cuda_device *cuda, gumbel_error *error)
+{
+    static const char *const cases[] = {[CUDA_SCREEN_PLAIN] = "", [CUDA_SCREEN_ANY] = "_any"};
+    const cuda_module draw = CUDA_MODULE_SCREEN_DRAW_SM80, score = CUDA_MODULE_SCREEN_SCORE_SM80;
+    char name[64];
+    for (int kind = 0; kind <= CUDA_SCREEN_ANY; kind++) {
+        snprintf(name, sizeof name, "gumbel_split_tensor%s", cases[kind]);
+        GUMBEL_FORWARD(get_kernel(cuda, score, name, 0, &cuda->screen_tensor_split[kind], error));
+        for (int i = 0; i < CUDA_SCREEN_WIDTHS; i++) {
+            snprintf(name, sizeof name, "gumbel_screen_tensor_%d%s", cuda_screen_widths[i],
+                     cases[kind]);
+            GUMBEL_FORWARD(get_kernel(cuda, draw, name, cuda->shared_bytes - CUDA_RESERVED_BYTES,
+                                      &cuda->screen_tensor_draw[i][kind], error));
+        }
+    }
+    for (int dtype = CUDA_BF16; dtype <= CUDA_F16; dtype++) {
+        snprintf(name, sizeof name, "gumbel_score_tensor_%s", dtypes[dtype]);
+        GUMBEL_FORWARD(get_kernel(cuda, score, name, CUDA_SCREEN_SM80_SCORE_BYTES,
+                                  &cuda->screen_tensor_score[dtype], error));
+        for (int i = 0; i < CUDA_SCREEN_SM80_FALLBACK_WIDTHS; i++) {
+            const int n = cuda_sm80_widths[i];
+            snprintf(name, sizeof name, "gumbel_fallback_sm80_%s_%d", dtypes[dtype], n);
+            GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_FALLBACK_SM80, name,
+                                      cuda_sm80_shared_bytes(n, CUDA_SM80_STATES / n, 0, 0),
+                                      &cuda->fallback_sm80[dtype][i], error));
+        }
+    }
+    return GUMBEL_OK;
+}
+
 static gumbel_status get_logits_kernels(cuda_device *cuda, gumbel_error *error)
 {
     char name[64];
@@ -337,7 +371,7 @@ static int module_is_supported(int module, int capability)
     const char *kernels = "portable";
     if (module >= CUDA_MODULE_TOP64_SELECT && module <= CUDA_MODULE_PROGRAM_PIVOTS)
         kernels = "clusters";
-    else if (module == CUDA_MODULE_FUSED_SM80 || module == CUDA_MODULE_FUSED_WIDE_SM80)
+    else if (module >= CUDA_MODULE_FUSED_SM80 && module <= CUDA_MODULE_SCREEN_SCORE_SM80)
         kernels = "tensor";
     else if (module >= CUDA_MODULE_FUSED_SM90)
         kernels = "hopper";
@@ -353,8 +387,10 @@ gumbel_status cuda_load_kernels(cuda_device *cuda, gumbel_error *error)
             CUDA_TRY(&cuda->driver, error, cuModuleLoadData, &cuda->modules[i], images[i]);
     GUMBEL_FORWARD(get_single_kernels(cuda, error));
     GUMBEL_FORWARD(get_logits_kernels(cuda, error));
-    if (cuda->modules[CUDA_MODULE_FUSED_SM80])
+    if (cuda->modules[CUDA_MODULE_FUSED_SM80]) {
         GUMBEL_FORWARD(get_sm80_kernels(cuda, error));
+        GUMBEL_FORWARD(get_screen_sm80_kernels(cuda, error));
+    }
     if (cuda->modules[CUDA_MODULE_FUSED_SM90]) {
         GUMBEL_FORWARD(get_sm90_kernels(cuda, error));
         GUMBEL_FORWARD(get_allowed_kernels(cuda, error));

@@ -13,7 +13,7 @@
 #include "core/rungs/rung.h"
 #include "cuda/run/cuda_run.h"
 
-#define CUDA_PRODUCTS  8
+#define CUDA_PRODUCTS  9
 #define CUDA_ROW_RUNGS 14
 
 /* A rung that multiplies hidden states with a head. */
@@ -51,7 +51,7 @@ extern const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS];
 
 /* Bits of the products with a screen. They refuse calls for which the full pass is faster, unless
  * the caller prefers one of them. */
-#define CUDA_SCREEN_RUNGS 3u
+#define CUDA_SCREEN_RUNGS 7u
 
 typedef struct cuda_plan {
     uint64_t required;           /* capabilities */

@@ -49,7 +49,7 @@ static const char *refuse_many_allowed(const gumbel_problem *p)
 }
 
 /* Index of the product that stores all logits with the same bits. */
-#define HOPPER 4
+#define HOPPER 5
 
 static const char *allowed_refuses(const cuda_device *cuda, const gumbel_problem *p)
 {
@@ -84,12 +84,11 @@ static int allowed_fused_reads_lists(const gumbel_problem *caller)
            caller->transforms.max_allowed <= CUDA_ALLOWED_READ_MAX / rows;
 }
 
-static const char *screen_refuses(const cuda_device *cuda, const gumbel_problem *p)
+/* Why no GPU draws a call with a screen; NULL: the product decides. */
+static const char *refuse_screen_call(const cuda_device *cuda, const gumbel_problem *p)
 {
     if (!p->screen)
         return "the head has no screen";
-    if (!allowed_refuses(cuda, p))
-        return "few tokens are allowed, and only their weights are multiplied";
     if (p->batch > CUDA_SCREEN_ROWS_MAX / p->sampling.num_samples)
         return "there are more than 64 draws (rows times samples)";
     if (!(cuda->rungs.preferred & CUDA_SCREEN_RUNGS) &&
@@ -99,6 +98,18 @@ static const char *screen_refuses(const cuda_device *cuda, const gumbel_problem 
         return "first_token is not a multiple of 64";
     if (p->hidden_size > GUMBEL_SCREEN_COLUMNS_MAX)
         return "D is 2^16 or more";
+    return NULL;
+}
+
+static const char *screen_refuses(const cuda_device *cuda, const gumbel_problem *p)
+{
+    const char *refusal = refuse_screen_call(cuda, p);
+    if (refusal)
+        return refusal;
+    if (!allowed_refuses(cuda, p))
+        return "few tokens are allowed, and only their weights are multiplied";
+    if (cuda->rungs.excluded >> HOPPER & 1)
+        return "hopper is excluded, whose logits it computes";
     return hopper_refuses(cuda, p);
 }
 
@@ -159,6 +170,32 @@ static const char *tensor_refuses(const cuda_device *cuda, const gumbel_problem 
     return NULL;
 }
 
+/* Index of the product whose logits have the bits of screen-tensor's. */
+#define TENSOR 7
+
+/* Candidates have the logits of `tensor`: it refuses calls whose full pass another product draws.
+ */
+static const char *screen_tensor_refuses(const cuda_device *cuda, const gumbel_problem *p)
+{
+    const char *refusal = refuse_screen_call(cuda, p);
+    if (refusal)
+        return refusal;
+    if (p->screen_format != GUMBEL_SCREEN_BYTES)
+        return "a screen of nibbles is read on GPUs of capability 9.0 alone";
+    if (!(cuda->rungs.excluded >> HOPPER & 1) && !hopper_refuses(cuda, p))
+        return "hopper draws the full pass, and its logits have other bits";
+    if (cuda->rungs.excluded >> TENSOR & 1)
+        return "tensor is excluded, whose logits it computes";
+    if (p->weight.dtype != p->hidden.dtype || p->weight.dtype == GUMBEL_FLOAT32)
+        return "weights and hidden states are not both bfloat16 or both float16";
+    if (p->hidden_size % 8 != 0)
+        return "D is not a multiple of 8";
+    const int width = cuda_screen_widths[cuda_screen_width_for(cuda_screen_draws(p))];
+    if (cuda_screen_sm80_stages(width, cuda->shared_bytes) < 2)
+        return "two stages exceed the shared memory of a CTA";
+    return tensor_refuses(cuda, p);
+}
+
 const cuda_product cuda_products[CUDA_PRODUCTS] = {
     {
         .rung = {.name = "screen",
@@ -183,6 +220,15 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
         .refuses = screen_truncated_refuses,
         .carve = cuda_carve_screen_truncated,
         .run = cuda_run_screen_truncated,
+    },
+    {
+        .rung = {.name = "screen-tensor",
+                 .method = "as screen, by mma.sync and cp.async, from capability 8.0 on",
+                 .kernels = "screen_score_sm80.cu, screen_draw_sm80.cu, fused_fallback_sm80.cu",
+                 .supports = GUMBEL_FEATURE_MASK | GUMBEL_CAPABILITY_SAMPLES},
+        .refuses = screen_tensor_refuses,
+        .carve = cuda_carve_screen_sm80,
+        .run = cuda_run_screen_sm80,
     },
     {
         .rung = {.name = "allowed-fused",
@@ -228,14 +274,15 @@ const cuda_product cuda_products[CUDA_PRODUCTS] = {
         .carve = cuda_carve_statistics,
         .run = cuda_run_sm90,
     },
-    {
-        .rung = {.name = "tensor",
-                 .method = "mma.sync and cp.async, from capability 8.0 on",
-                 .kernels = "fused_sm80.cu, fused_wide_sm80.cu, finish.cu",
-                 .supports = CAPABILITIES_OF_TILES},
-        .refuses = tensor_refuses,
-        .run = cuda_run_sm80,
-    },
+    [TENSOR] =
+        {
+            .rung = {.name = "tensor",
+                     .method = "mma.sync and cp.async, from capability 8.0 on",
+                     .kernels = "fused_sm80.cu, fused_wide_sm80.cu, finish.cu",
+                     .supports = CAPABILITIES_OF_TILES},
+            .refuses = tensor_refuses,
+            .run = cuda_run_sm80,
+        },
     {
         .rung = {.name = "naive",
                  .method = "16 threads a token, for all dtypes and strides",

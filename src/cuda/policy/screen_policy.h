@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A draw with a screen on Hopper: sizes that host and kernels must agree on, and records that its
+ * A draw with a screen: sizes that host and kernels must agree on, and records that its
  * kernels exchange in the workspace. Read by C and by CUDA.
  */
 #ifndef GUMBEL_CUDA_SCREEN_POLICY_H
@@ -97,6 +97,15 @@ static inline int64_t cuda_screen_draws(const gumbel_problem *p)
 #define CUDA_SCREEN_WIDTHS 5
 static const int cuda_screen_widths[CUDA_SCREEN_WIDTHS] = {8, 16, 32, 64, 128};
 
+/* Index of the narrowest product that holds two planes of `draws` draws. */
+static inline int cuda_screen_width_for(int64_t draws)
+{
+    int i = 0;
+    while (i < CUDA_SCREEN_WIDTHS - 1 && cuda_screen_widths[i] < 2 * draws)
+        i++;
+    return i;
+}
+
 /* Maximum tokens of a tile that are queued for their noise; maximum candidates of a CTA. */
 #define CUDA_SCREEN_TILE_QUEUE     768
 #define CUDA_SCREEN_CTA_CANDIDATES 1024
@@ -161,6 +170,23 @@ static inline int cuda_screen_stages(int width, int is_coarse)
     return stages < CUDA_SCREEN_STAGES_MAX ? stages : CUDA_SCREEN_STAGES_MAX;
 }
 
+/* For the product by mma.sync: shared memory beside the ring, without the fields of truncated rows;
+ * stages of the ring on a GPU with `available` bytes a multiprocessor; fewer than 2: too few. */
+#define CUDA_SCREEN_SM80_SIDE_BYTES(width) (25920 + 66 * (width))
+static inline int cuda_screen_sm80_stages(int width, int available)
+{
+    int stages = (available - CUDA_RESERVED_BYTES - CUDA_SCREEN_SM80_SIDE_BYTES(width)) /
+                 CUDA_SCREEN_STAGE_BYTES(width, 0);
+    return stages < CUDA_SCREEN_STAGES_MAX ? stages : CUDA_SCREEN_STAGES_MAX;
+}
+static inline int cuda_screen_sm80_bytes(int width, int stages)
+{
+    return stages * CUDA_SCREEN_STAGE_BYTES(width, 0) + CUDA_SCREEN_SM80_SIDE_BYTES(width);
+}
+
+/* Widths of cuda_sm80_widths that the full pass after such a draw is compiled for. */
+#define CUDA_SCREEN_SM80_FALLBACK_WIDTHS 3
+
 /* Scoring: candidates that a CTA scores together, columns of D that it copies at a time, and bytes
  * and number of the segments in its ring. */
 #define CUDA_SCREEN_SCORE_TILE 32
@@ -172,6 +198,13 @@ static inline int cuda_screen_stages(int width, int is_coarse)
 #define CUDA_SCREEN_SCORE_BYTES                                                                    \
     (CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES + CUDA_SCREEN_SCORE_SIDE_BYTES)
 #define CUDA_SCREEN_SCORE_THREADS 128
+/* The ring of GPUs whose CTAs have 99 KiB of shared memory. */
+#define CUDA_SCREEN_SM80_SEGMENT  256
+#define CUDA_SCREEN_SM80_SEGMENTS 4
+#define CUDA_SCREEN_SM80_SCORE_BYTES                                                               \
+    (CUDA_SCREEN_SM80_SEGMENTS * (CUDA_SCREEN_SCORE_TILE + CUDA_SCREEN_GROUP) * 2 *                \
+         CUDA_SCREEN_SM80_SEGMENT +                                                                \
+     CUDA_SCREEN_SCORE_SIDE_BYTES)
 /* Shared memory of a CTA that multiplies the weights of allowed tokens: the same ring, and tokens
  * that wait. */
 #define CUDA_ALLOWED_SIDE_BYTES 5120
@@ -199,6 +232,9 @@ static inline int cuda_screen_stages(int width, int is_coarse)
 /* Maximum relative rounding error of the k16 steps of wgmma: each of 17 addends, and their sum, is
  * truncated to 24 bits, counted from the largest addend (docs/maths.md, section 14). */
 #define CUDA_SCREEN_GAMMA(columns) ((double)(((columns) + 15) / 16) * 18 * 0x1p-23 * 1.01)
+/* Maximum relative rounding error of the portable kernels: a k16 step may be several steps of 4
+ * elements or more, each of which truncates its addends, the sum before it, and the new sum. */
+#define CUDA_SCREEN_SM80_GAMMA(columns) ((double)(((columns) + 15) / 16) * 24 * 0x1p-23 * 1.01)
 /* Absolute error from subnormals in a sum of fewer than 2^16 products, in any order. */
 #define CUDA_SCREEN_TINY 0x1p-109f
 

@@ -166,6 +166,8 @@ gumbel_status cuda_run_allowed_product(const cuda_job *job); /* stores logits on
 cuda_carver cuda_carve_screen;
 cuda_carver cuda_carve_statistics;
 gumbel_status cuda_run_screen(const cuda_job *job);
+cuda_carver cuda_carve_screen_sm80;
+gumbel_status cuda_run_screen_sm80(const cuda_job *job);
 cuda_carver cuda_carve_screen_truncated;
 gumbel_status cuda_run_screen_truncated(const cuda_job *job);
 

@@ -204,9 +204,11 @@ void screen_many_draws(void)
         compare_chains(&h, DRAWS_MIN / 20, kind % 2 ? 1 : 2, EXCLUDE_BY_MASK, what);
         compare_chains(&h, DRAWS_MIN / 50, kind % 2 ? 2 : 1, EXCLUDE_BY_LIST, what);
         compare_chains(&certain, DRAWS_MIN / 20, 1, EXCLUDE_NONE, what);
-        compare_chains(&nibbles, DRAWS_MIN / (HEAD_KINDS + 1), 1, EXCLUDE_NONE, what);
-        compare_chains(&nibbles, DRAWS_MIN / 20, kind % 2 ? 8 : 4, EXCLUDE_NONE, what);
-        compare_chains(&nibbles, DRAWS_MIN / 20, kind % 2 ? 1 : 2, EXCLUDE_BY_MASK, what);
+        if (!draws_bytes_alone()) {
+            compare_chains(&nibbles, DRAWS_MIN / (HEAD_KINDS + 1), 1, EXCLUDE_NONE, what);
+            compare_chains(&nibbles, DRAWS_MIN / 20, kind % 2 ? 8 : 4, EXCLUDE_NONE, what);
+            compare_chains(&nibbles, DRAWS_MIN / 20, kind % 2 ? 1 : 2, EXCLUDE_BY_MASK, what);
+        }
         free_gpu_head(&h);
         free_gpu_head(&certain);
         free_gpu_head(&nibbles);

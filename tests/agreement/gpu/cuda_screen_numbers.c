@@ -359,13 +359,15 @@ static float rounding_hidden(int kind, int64_t row, int64_t i, int64_t columns, 
     }
 }
 
-/* Returns the largest |score - exact| / (gamma * sum |w h|) of greedy draws over 16 equal tokens.
- */
+/* Returns the largest |score - exact| / (gamma * sum |w h|) of greedy draws over 16 equal tokens,
+ * with the gamma of the product that draws. */
 static double measure_roundings(int kind, int64_t columns, gumbel_dtype dtype)
 {
     const int64_t batch = 64;
     size_t element = dtype_size(dtype);
     uint64_t state = 3 + (uint64_t)kind;
+    const double gamma =
+        draws_bytes_alone() ? CUDA_SCREEN_SM80_GAMMA(columns) : CUDA_SCREEN_GAMMA(columns);
     double worst = 0;
     generated_head generated = {
         .weight = {make_zeroed((size_t)(16 * columns), element), dtype, 16, columns, 0, {0}},
@@ -395,7 +397,7 @@ static double measure_roundings(int kind, int64_t columns, gumbel_dtype dtype)
             size += fabs(product);
         }
         double off = fabs((double)out->scores[b] - exact) - (double)CUDA_SCREEN_TINY;
-        worst = fmax(worst, off / (CUDA_SCREEN_GAMMA(columns) * size));
+        worst = fmax(worst, off / (gamma * size));
     }
     gpu_free(d.workspace);
     gpu_free(temperature);

@@ -107,10 +107,10 @@ static void draw_stale_kinds(const stale_kind *kinds, int count, int64_t vocab, 
         const gumbel_dtype dtype = i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16;
         generated_head generated =
             generate_head((head_kind)(i % HEAD_HOSTILE), dtype, vocab, columns, batch, 21);
-        gpu_head h = copy_head_to_gpu(&generated, (screen_kind)(i % SCREEN_KINDS));
+        gpu_head h = copy_head_to_gpu(&generated, (screen_kind)(i % count_screen_kinds()));
         spoil_rows(&generated.weight, kind, &random);
         gpu_put(h.weight, generated.weight.data, (size_t)(vocab * columns) * dtype_size(dtype));
-        for (int rules_level = 0; rules_level < 3; rules_level++)
+        for (int rules_level = 0; rules_level < (draws_bytes_alone() ? 1 : 3); rules_level++)
             if (!draw_stale_head(&h.head, &params, rules_level, 1 + i % 3, kind == STALE_NAN,
                                  stale_names[kind]))
                 break;

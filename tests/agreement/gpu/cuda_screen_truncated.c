@@ -338,6 +338,8 @@ static void compare_head_kind(head_kind kind, int64_t vocab, int64_t columns,
 
 void screen_truncated_rows(void)
 {
+    if (skips_truncated())
+        return;
     static const int64_t batches[] = {1, 2, 5, 8, 13, 16, 32, 33, 64, 0};
     static const int64_t columns[HEAD_KINDS] = {512, 1024, 384, 256};
     for (int kind = 0; kind < HEAD_KINDS; kind++)
@@ -347,6 +349,8 @@ void screen_truncated_rows(void)
 /* The largest hidden size and batch that are planned for a screen. */
 void screen_truncated_large(void)
 {
+    if (skips_truncated())
+        return;
     static const int64_t batches[] = {1, 16, 64, 0};
     compare_head_kind(HEAD_GAUSSIAN, 20000, CUDA_SCREEN_TRUNCATED_HIDDEN_MAX, batches, 12);
 }
@@ -354,6 +358,8 @@ void screen_truncated_large(void)
 /* A few small calls, for tools such as compute-sanitizer that slow each one to seconds. */
 void screen_truncated_small(void)
 {
+    if (skips_truncated())
+        return;
     static const int64_t batches[] = {3, 0};
     compare_head_kind(HEAD_GAUSSIAN, 10000, 136, batches, 4);
 }
@@ -362,6 +368,8 @@ void screen_truncated_small(void)
  * that raise logits. */
 void screen_truncated_odd(void)
 {
+    if (skips_truncated())
+        return;
     static const char *const names[] = {"short lists", "ties",  "a shard",     "a NaN",
                                         "any top-k",   "zeros", "min_p alone", "raising penalties"};
     for (int i = 0; i < 16; i++) {
@@ -418,6 +426,8 @@ void screen_truncated_odd(void)
 
 void screen_truncated_replays(void)
 {
+    if (skips_truncated())
+        return;
     generated_head generated = generate_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 40000, 256, ROWS, 5);
     gpu_head h = copy_head_to_gpu(&generated, SCREEN_PROBABLE);
     const row_rules rules = make_rules(generated.weight.rows);

@@ -3,6 +3,7 @@
 
 #include "api/call.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static gumbel_error error;
@@ -63,7 +64,24 @@ int is_screened(const gumbel_head *head, const gumbel_sampling *sampling)
     gumbel_output output = {.struct_size = sizeof output, .tokens = (int32_t *)64};
     if (gumbel_explain(gpu, head, NULL, sampling, &output, text, sizeof text, &error))
         die("gumbel_explain: %s: %s", error.field, error.message);
-    return strstr(text, "draw: screen:") != NULL || strstr(text, "draw: screen-truncated:") != NULL;
+    return strstr(text, "draw: screen:") != NULL || strstr(text, "draw: screen-tensor:") != NULL ||
+           strstr(text, "draw: screen-truncated:") != NULL;
+}
+
+int draws_bytes_alone(void)
+{
+    const cuda_device *cuda = (const cuda_device *)gpu;
+    for (int i = 0; i < CUDA_PRODUCTS; i++)
+        if (strcmp(cuda_products[i].rung.name, "hopper") == 0 && cuda->rungs.excluded >> i & 1)
+            return 1;
+    return cuda->base.capability != CUDA_SM90_CAPABILITY;
+}
+
+int skips_truncated(void)
+{
+    if (draws_bytes_alone())
+        printf("  skipped: without the Hopper kernels no screen serves truncated rows\n");
+    return draws_bytes_alone();
 }
 
 cuda_workspace find_workspace_arrays(const gumbel_head *head, const gumbel_sampling *sampling,

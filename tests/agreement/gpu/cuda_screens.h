@@ -30,6 +30,17 @@ void free_gpu_head(gpu_head *h);
 /* Whether a rung with a screen serves the call, truncated or not. */
 int is_screened(const gumbel_head *head, const gumbel_sampling *sampling);
 
+/* Whether the GPU draws without the Hopper kernels (options.rungs can exclude them), and then with
+ * screens of bytes alone, plain draws alone. */
+int draws_bytes_alone(void);
+/* Kinds of screens that the GPU draws with: the first ones. */
+static inline int count_screen_kinds(void)
+{
+    return draws_bytes_alone() ? SCREEN_NIBBLES : SCREEN_KINDS;
+}
+/* Whether tests of truncated rows are skipped; prints why. */
+int skips_truncated(void);
+
 /* Masks of `rows` rows of `words` words, in GPU memory, which allow half of all tokens, few, or
  * nearly all; none in `empty_row`, unless that is -1. The caller frees them. */
 int32_t *copy_masks_to_gpu(int64_t rows, int64_t words, int64_t empty_row);

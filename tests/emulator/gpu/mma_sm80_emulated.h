@@ -47,6 +47,19 @@ PTX void sm80_copy(uint32_t to, const void *from, uint32_t bytes)
         own.pending.push_back({to, from, bytes, own.committed});
 }
 
+/* Writes at once, or when the thread arrives. */
+PTX void sm80_copy_vector(uint32_t to, const void *from) { sm80_copy(to, from, 16); }
+
+PTX void sm80_copy_arrive(uint64_t *barrier)
+{
+    padded_copies &own = padded[fibers_self()];
+    fibers_yield();
+    for (const padded_copy &copy : own.pending)
+        perform_padded_copy(copy);
+    own.pending.clear();
+    mbarrier_change(barrier, 1, 0);
+}
+
 PTX void sm80_copy_or_zero(uint32_t to, const void *from, bool copies)
 {
     sm80_copy(to, from, copies ? 16 : 0);
@@ -102,6 +115,26 @@ PTX void sm80_multiply(float *sum, const uint32_t (&a)[4], uint32_t b0, uint32_t
                 (uint32_t)(words[2][4 * (2 * k + i % 2) + d % 8 / 2] >> 32 * (d / 8));
             sum[i] += operand_element<half>(weight, d % 2) * operand_element<half>(hidden, d % 2);
         }
+}
+
+/* Byte `at` of a row or column of 32 bytes, from the registers of the four lanes that hold it. */
+PTX int operand_byte_of(const uint64_t *first, const uint64_t *second, int row, int at)
+{
+    const int lane = 4 * row + at % 16 / 4;
+    return (int8_t)((uint32_t)(at < 16 ? first : second)[lane] >> 8 * (at % 4));
+}
+
+PTX void sm80_multiply_bytes(int32_t *sum, const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    const int lane = (int)threadIdx.x % 32, g = lane / 4, k = lane % 4;
+    const uint32_t own[6] = {a[0], a[1], a[2], a[3], b0, b1};
+    uint64_t words[6][32];
+    for (int i = 0; i < 6; i++)
+        memcpy(words[i], fibers_exchange(own[i]), sizeof words[i]);
+    for (int i = 0; i < 4; i++)
+        for (int at = 0; at < 32; at++)
+            sum[i] += operand_byte_of(words[i / 2], words[i / 2 + 2], g, at) *
+                      operand_byte_of(words[4], words[5], 2 * k + i % 2, at);
 }
 
 #endif

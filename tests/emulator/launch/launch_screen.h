@@ -59,6 +59,11 @@ emulated_split emulate_split(const cuda_params &call, uint64_t *random, const ch
 bool emulate_screen(const cuda_params &call, int ctas, uint64_t *random, const char *what,
                     int64_t *listed);
 
+/* Draws as emulate_screen() by mma.sync, as cuda_run_screen_sm80() does, on a GPU with
+ * `shared_bytes` of shared memory a multiprocessor. */
+bool emulate_screen_sm80(const cuda_params &call, int ctas, int shared_bytes, uint64_t *random,
+                         const char *what, int64_t *listed);
+
 /* Truncates rows and draws them from the candidates of a screen. */
 void emulate_screen_rows(const cuda_screen_rows &rows, uint64_t *random, const char *what);
 

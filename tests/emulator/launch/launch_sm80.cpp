@@ -4,6 +4,9 @@
 #include "ptx_emulated.h"
 #include "mma_sm80_emulated.h"
 
+#include "cuda/fused/portable/fused_fallback_sm80.cu"
+#undef KERNEL
+#undef KERNELS
 #include "cuda/fused/portable/fused_sm80.cu"
 #undef KERNEL
 #undef KERNELS
@@ -34,6 +37,30 @@ void sm80_body(const void *argument)
 {
     const sm80_launch &own = *(const sm80_launch *)argument;
     kernels[own.params.problem.weight.dtype == GUMBEL_FLOAT16][own.kernel](own.params);
+}
+
+/* A launch of the full pass after a draw with a screen. */
+struct fallback_launch {
+    const cuda_params &params;
+    cuda_screen_state *state;
+    uint32_t last;
+};
+
+#define FALLBACK_KERNELS(dtype)                                                                    \
+    {                                                                                              \
+        gumbel_fallback_sm80_##dtype##_8, gumbel_fallback_sm80_##dtype##_16,                       \
+            gumbel_fallback_sm80_##dtype##_32                                                      \
+    }
+
+void fallback_body(const void *argument)
+{
+    static void (*const fallbacks[2][CUDA_SCREEN_SM80_FALLBACK_WIDTHS])(
+        cuda_params, cuda_screen_state *, uint32_t) = {FALLBACK_KERNELS(bf16),
+                                                       FALLBACK_KERNELS(f16)};
+    const fallback_launch &own = *(const fallback_launch *)argument;
+    const gumbel_problem &q = own.params.problem;
+    fallbacks[q.weight.dtype == GUMBEL_FLOAT16][cuda_sm80_width_for(q.batch)](own.params, own.state,
+                                                                              own.last);
 }
 
 int count_groups(const gumbel_problem &q, int kernel)
@@ -84,5 +111,16 @@ void emulate_sm80(const cuda_params &p, int kernel, uint64_t *random, const char
     run_ctas(sm80_body, &own,
              {p.splits * count_groups(q, kernel), 1, narrow ? CUDA_SM80_THREADS : CUDA_WIDE_THREADS,
               bytes, memories},
+             random, what);
+}
+
+void emulate_fallback_sm80(const cuda_params &p, cuda_screen_state *state, uint32_t last,
+                           uint64_t *random, const char *what)
+{
+    const int n = cuda_sm80_widths[cuda_sm80_width_for(p.problem.batch)];
+    const fallback_launch own = {p, state, last};
+    run_ctas(fallback_body, &own,
+             {p.splits, 1, CUDA_SM80_THREADS,
+              (size_t)cuda_sm80_shared_bytes(n, p.problem.sampling.num_samples, 0, 0), memories},
              random, what);
 }

@@ -6,6 +6,7 @@
 #define TESTS_EMULATOR_LAUNCH_SM80_H
 
 #include "cuda/common/cuda_params.h"
+#include "cuda/policy/screen_policy.h"
 #include "cuda/policy/wide_policy.h"
 
 /* Shared memory of a multiprocessor of the GPUs with most. */
@@ -26,5 +27,10 @@ void prepare_sm80(cuda_params *p, int kernel, int ctas, uint64_t *random);
 /* Runs the kernel, its CTAs one after the other; shared memory starts poisoned. Ends the program if
  * threads deadlock. */
 void emulate_sm80(const cuda_params &p, int kernel, uint64_t *random, const char *what);
+
+/* Runs the full pass after a draw with a screen, for up to 32 rows, if `state` requires it; `last`:
+ * CTAs of the call's full passes up to this one. */
+void emulate_fallback_sm80(const cuda_params &p, cuda_screen_state *state, uint32_t last,
+                           uint64_t *random, const char *what);
 
 #endif

@@ -135,6 +135,17 @@ bool draw_stale(emulated_launch &own, const gumbel_output &output, bool is_cut, 
     return true;
 }
 
+/* Draws plain rows by the kernels of other GPUs, too; returns whether the draws are sound. */
+bool draws_soundly_by_mma(emulated_launch &own, const problem_plan &plan, bool all_nan, int ctas,
+                          guard_set *f, uint64_t *random, const char *what)
+{
+    int64_t listed = 0;
+    own.params.output = fenced_output(f, plan.batch, plan.samples, 0, false);
+    own.params.tag++;
+    emulate_screen_sm80(own.params, ctas, 100 * 1024, random, what, &listed);
+    return is_sound(own.params.problem, own.params.output, all_nan, what);
+}
+
 bool passes(int index, counts *all)
 {
     uint64_t random = (uint64_t)index;
@@ -170,7 +181,9 @@ bool passes(int index, counts *all)
     const bool left = draw_stale(own, output, is_cut, ctas, &f, &random, what);
     all->left += left;
     all->drawn += !left;
-    const bool good = is_sound(own.params.problem, output, kind == STALE_NAN, what);
+    bool good = is_sound(own.params.problem, output, kind == STALE_NAN, what);
+    if (!is_cut)
+        good &= draws_soundly_by_mma(own, plan, kind == STALE_NAN, ctas, &f, &random, what);
     free(screen);
     free_guard_set(&f);
     problem_free(generated);

@@ -12,11 +12,17 @@ from ..._calls.screens import Screen
 SIDE = 64  # the sample of the weights has SIDE * SIDE elements
 
 
+def choose_format(device: torch.device) -> str:
+    """The format of screens that draws on the device read fastest."""
+    is_hopper = device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
+    return "nibbles" if is_hopper else "bytes"
+
+
 class CachedScreen:
     """The screen of a head's weights, at a constant address.
 
-    On a CPU it is one of bytes, as truncated draws by nibbles take longer there; on a GPU one of
-    nibbles.
+    On a CPU it is one of bytes, as truncated draws by nibbles take longer there; on a Hopper GPU
+    one of nibbles; on other GPUs, which do not draw with nibbles, one of bytes.
 
     Changes are detected by the version counter of the tensor, which writes through `.data` and by
     other libraries do not advance, and by 4096 weights spread over the tensor.
@@ -29,7 +35,7 @@ class CachedScreen:
         )
         self.places = (rows[:, None], columns[None, :])
         self.version, self.sample = self._read_version(), self._read_sample()
-        self.screen = Screen(weight, format="nibbles" if weight.is_cuda else "bytes")
+        self.screen = Screen(weight, format=choose_format(weight.device))
 
     def refresh(self, compare: bool = True) -> Screen:
         """The screen of the present weights; without `compare` only the version is checked."""

@@ -154,6 +154,31 @@ template <int n> struct sm80_epilogue {
         }
     }
 
+    /* Sets the tokens that the rows' masks do not allow to -inf, before `end`; a rolled loop, one
+     * group a turn. */
+    __device__ __forceinline__ void exclude_masked(float (&y)[n / 8][8], int64_t end) const
+    {
+        if (!(p.problem.features & GUMBEL_FEATURE_MASK))
+            return;
+#pragma unroll 1
+        for (int j = 0; j < n / 8; j++) {
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                const int column = 8 * j + 2 * (lane & 3) + c;
+                const int32_t *mask = column < columns && token < end
+                                          ? gumbel_problem_mask(&p.problem, first_row + column)
+                                          : NULL;
+                const uint32_t allowed =
+                    mask ? (uint32_t)__ldg(mask + token / 32) >> token % 32 : ~0u;
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    if (!(allowed >> i & 1))
+                        y[0][2 * i + c] = -INFINITY;
+            }
+            rotate<1>(y);
+        }
+    }
+
     /* Raises thresholds to lower bounds of this warp tile's scores: the first tile starts without a
      * threshold, and every token would pass. */
     __device__ __forceinline__ void raise_initial(float (&y)[n / 8][8], int round, int sample) const

@@ -15,7 +15,7 @@
 
 #include "cuda/common/cuda_params.h"
 #include "cuda/policy/cuda_policy.h"
-#include "cuda/fused/portable/mma_sm80.cuh"
+#include "cuda/common/mma_sm80.cuh"
 #include "cuda/common/widen.cuh"
 
 namespace

@@ -46,7 +46,9 @@ __device__ __noinline__ float penalise_logit(const gumbel_problem &q, const scre
     return penalise_by_history(q, edits, token, 0, logit);
 }
 
-template <cuda_screen_case kind> struct screen_call : cuda_screen_params {
+/* `swaps_wide`: the GPU compares and swaps 128 bits, from capability 9.0 on. */
+template <cuda_screen_case kind, bool swaps_wide = true> struct screen_call : cuda_screen_params {
+    static constexpr bool has_wide_swaps = swaps_wide;
     static constexpr bool nibbles = kind >= CUDA_SCREEN_NESTED, /* of a copy of nibbles */
         coarse = kind == CUDA_SCREEN_NESTED;                    /* of the high ones alone */
     static constexpr bool sampled = kind == CUDA_SCREEN_ANY || kind == CUDA_SCREEN_NESTED_ANY,

@@ -9,45 +9,10 @@
 
 #include "cuda/fused/hopper/wgmma.cuh"
 #include "cuda/fused/screen/screen_ptx.cuh"
-#include "cuda/fused/screen/screen_shared.cuh"
+#include "cuda/fused/screen/screen_stages.cuh"
 
 namespace
 {
-
-/* Sizes of a stage: a tile of the screen, then the planes. */
-template <int n, class call> struct screen_stage {
-    static constexpr int tile_bytes = CUDA_SCREEN_TILE_BYTES(call::coarse),
-                         plane_bytes = n * CUDA_SCREEN_TILE, bytes = tile_bytes + plane_bytes;
-    /* Of an array of tiles of the copy. */
-    static constexpr int array_bytes = CUDA_SCREEN_TILE_BYTES(call::nibbles);
-};
-
-/* Shared memory of a kernel of n columns. */
-template <int n> struct screen_memory {
-    unsigned char *stages;
-    screen_shared<n> &shared;
-    template <class call>
-    __device__ __forceinline__ screen_memory(const call &s, unsigned char *memory)
-        : stages(memory),
-          shared(*(screen_shared<n> *)(memory + s.call.stages * screen_stage<n, call>::bytes))
-    {
-    }
-};
-
-/* Prefetches the first stages to L2 before the previous launch has ended. L2 is coherent, so writes
- * of that launch are seen. */
-template <class call> __device__ __forceinline__ void fetch_stages(const call &s)
-{
-    constexpr int bytes = CUDA_SCREEN_TILE_BYTES(call::nibbles);
-    const int tile = blockIdx.x;
-    const int stages = (call::coarse ? 2 : 1) * s.call.stages;
-    for (int k = 0; k < min(stages, s.depths) && tile < s.call.tiles; k++) {
-        const int64_t at = ((int64_t)tile * s.depths + k) * bytes;
-        screen_fetch(s.copy + at, bytes);
-        if (call::nibbles && !call::coarse)
-            screen_fetch(s.low_nibbles + at, bytes);
-    }
-}
 
 template <int n, class call>
 __device__ void produce_screen_stages(const call &s, const screen_memory<n> &memory)
@@ -73,8 +38,6 @@ __device__ void produce_screen_stages(const call &s, const screen_memory<n> &mem
         }
     }
 }
-
-template <int n> using screen_sums = int32_t[2][n / 2];
 
 /* A thread's part of a stage of nibbles: of both halves of the tile, rows g and g + 8 of its warp's
  * sixteen (screen_params.h). */
@@ -211,18 +174,40 @@ __device__ __forceinline__ void multiply_bytes(const call &s, screen_sums<n> &su
         ptx_barrier_arrive(&shared.empty[previous]);
 }
 
-template <int n, class call>
-__device__ __forceinline__ void multiply_screen_tile(const call &s, screen_sums<n> &sum,
-                                                     const screen_memory<n> &memory, stage_ring &at)
-{
-#pragma unroll
-    for (int i = 0; i < n; i++)
-        sum[i / (n / 2)][i % (n / 2)] = 0;
-    if constexpr (call::nibbles)
-        multiply_nibbles<n>(s, sum, memory, at);
-    else
-        multiply_bytes<n>(s, sum, memory, at);
-}
+/* How the kernels of screen_draw.cu copy and multiply: by bulk copies of one thread, and by wgmma.
+ */
+struct screen_wgmma_ring {
+    /* Arrivals that complete a copy of a stage, besides its bytes, and that free a stage. */
+    static constexpr int copy_arrivals = 1, free_arrivals = 1;
+
+    static __device__ __forceinline__ bool is_producer(int thread)
+    {
+        return thread == SM90_DRAW_THREADS + SM90_SERVE_THREADS;
+    }
+    static __device__ __forceinline__ void give_registers_to_consumers(bool is_consumer)
+    {
+        if (is_consumer)
+            ptx_increase_registers<kDrawRegisters>();
+        else
+            ptx_decrease_registers<kServeRegisters>();
+    }
+    template <int n, class call>
+    static __device__ __forceinline__ void copy_stages(const call &s,
+                                                       const screen_memory<n> &memory)
+    {
+        produce_screen_stages(s, memory);
+    }
+    template <int n, class call>
+    static __device__ __forceinline__ void multiply_tile(const call &s, screen_sums<n> &sum,
+                                                         const screen_memory<n> &memory,
+                                                         stage_ring &at)
+    {
+        if constexpr (call::nibbles)
+            multiply_nibbles<n>(s, sum, memory, at);
+        else
+            multiply_bytes<n>(s, sum, memory, at);
+    }
+};
 
 } // namespace
 

@@ -22,7 +22,12 @@ PTX void screen_copy(void *to, const void *from, uint32_t bytes, uint64_t *barri
 /* Prefetches bytes, a multiple of 16, to L2. */
 PTX void screen_fetch(const void *from, uint32_t bytes)
 {
+#if __CUDA_ARCH__ >= 900
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#else
+    for (uint32_t at = 0; at < bytes; at += 128)
+        ptx_prefetch_line((const char *)from + at);
+#endif
 }
 
 /* The bytes of the low and of the high halves of four bytes of nibbles: the upper half is that of

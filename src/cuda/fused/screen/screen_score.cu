@@ -8,54 +8,10 @@
  * MAP    splitting: one CTA a draw (screen_split.cuh). Scoring: one CTA a multiprocessor
  *        (screen_score.cuh).
  */
+#include "cuda/fused/screen/gathered_product.cuh"
 #include "cuda/fused/screen/screen_refine.cuh"
 #include "cuda/fused/screen/screen_score.cuh"
 #include "cuda/fused/screen/screen_split.cuh"
-
-namespace
-{
-
-static_assert(sizeof(split_shared) <= CUDA_SCREEN_SPLIT_BYTES, "the launch has this size");
-
-/* Writes a row's planes, and clears its shared words and the state of the call. */
-template <class call> __device__ __forceinline__ void split_row(const call &s)
-{
-    extern __shared__ __align__(1024) unsigned char shared_memory[];
-    split_shared &shared = *(split_shared *)shared_memory;
-    const int row = blockIdx.x;
-    ptx_allow_launch();
-    ptx_wait_for_launch();
-    if (row == 0 && threadIdx.x == 0)
-        *s.state = {};
-    if (row < s.draws && threadIdx.x < CUDA_THRESHOLD_WORDS)
-        s.call.row_thresholds[CUDA_THRESHOLD_WORDS * row + threadIdx.x] = 0;
-    if (call::truncates && row < s.draws)
-        for (int tile = threadIdx.x; tile < s.call.tiles; tile += CUDA_SCREEN_SPLIT_THREADS)
-            s.maxima[(int64_t)row * s.call.tiles + tile] = __uint_as_float(~0u); /* the least key */
-    const row_split<call> own(s, shared, row);
-    if (row >= s.draws || !s.is_live(row)) {
-        if (threadIdx.x < kSplitThreads)
-            own.clear();
-        return;
-    }
-    split_errors errors = {};
-    if (threadIdx.x < kSplitThreads) {
-        if (call::sampled && s.spread_hidden)
-            own.copy_for_full_pass();
-        errors = own.split_hidden();
-    } else
-        own.check_header();
-    __syncthreads();
-    if (threadIdx.x > 0)
-        return;
-    if (!shared.fits)
-        errors.fine.unit = errors.coarse.unit = __uint_as_float(0x7fc00000);
-    s.hidden_errors[row] = errors.fine;
-    if (call::coarse)
-        s.coarse_errors[row] = errors.coarse;
-}
-
-} // namespace
 
 /* Two CTAs fit a multiprocessor, so that one fits beside those of the launch before. */
 #define KERNEL(name, kind)                                                                         \
@@ -78,7 +34,7 @@ KERNEL(_nested_truncated, CUDA_SCREEN_NESTED_TRUNCATED)
     extern "C" __global__ void __launch_bounds__(CUDA_SCREEN_SCORE_THREADS)                        \
         gumbel_score_rows_##dtype(const __grid_constant__ screen_call<kind> s)                     \
     {                                                                                              \
-        run_scoring<half>(s);                                                                      \
+        run_scoring<gathered_product<half>>(s);                                                    \
     }
 KERNEL(bf16, false, CUDA_SCREEN_ANY)
 KERNEL(f16, true, CUDA_SCREEN_ANY)

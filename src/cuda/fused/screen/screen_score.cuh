@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Scores the candidates of a draw with a screen by the full product. CTAs are split over groups of
- * eight rows, and the CTAs of a group over its candidates, up to 32 at a time
- * (gathered_product.cuh).
+ * eight rows, and the CTAs of a group over its candidates, up to 32 at a time. `gathered` is the
+ * product: gathered_product, or gathered_product_sm80.
  */
 #ifndef GUMBEL_CUDA_SCREEN_SCORE_CUH
 #define GUMBEL_CUDA_SCREEN_SCORE_CUH
 
 #include "cuda/fused/hopper/candidates_sm90.cuh"
 #include "cuda/fused/tile/finish_sm90.cuh"
-#include "cuda/fused/screen/gathered_product.cuh"
+#include "cuda/fused/screen/gathered_rows.cuh"
 #include "cuda/fused/screen/screen_thresholds.cuh"
 
 namespace
@@ -32,16 +32,18 @@ struct score_shared {
     int counts[kGroup]; /* of tokens listed of each row */
     screen_penalties penalties[kGroup];
     float min_logits[kGroup]; /* lower bounds from the first pass of scoring */
+    /* Without wide swaps: instead of `best`, its score and token as in finish_words; 0: none. */
+    unsigned long long keys[kGroup];
 };
 static_assert(CUDA_SCREEN_INTERVALS(GUMBEL_SCREEN_LIST_MAX) < CUDA_SCREEN_SECOND_PASS,
               "a pass counts in 16 bits");
 static_assert(sizeof(score_shared) <= CUDA_SCREEN_SCORE_SIDE_BYTES, "the launch has this size");
 
-template <bool half, class call> class screen_scorer
+template <class gathered, class call> class screen_scorer
 {
     const call &s;
     score_shared &shared;
-    const gathered_product<half> product;
+    const gathered product;
     const int group, thread;
 
   public:
@@ -183,7 +185,10 @@ template <bool half, class call> class screen_scorer
         if (!draw.greedy)
             score += draw_token_noise(
                 {draw.seed, draw.position, draw.sample, s.call.problem.sampling.domain}, token);
-        update_best(&shared.best[column], {score, z, (int)token, 0});
+        if constexpr (call::has_wide_swaps)
+            update_best(&shared.best[column], {score, z, (int)token, 0});
+        else if (score > -INFINITY)
+            atomicMax(&shared.keys[column], key_of_best({score, z, (int)token, 0}));
     }
 };
 
@@ -196,6 +201,8 @@ __device__ __forceinline__ void start_group(const call &s, score_shared &shared,
     if (i >= kGroup)
         return;
     shared.best[i] = {-INFINITY, -INFINITY, -1, 0};
+    if (!call::has_wide_swaps)
+        shared.keys[i] = 0;
     shared.draws[i] = {};
     shared.thresholds[i] = -INFINITY;
     shared.flags[i] = 0;
@@ -242,8 +249,11 @@ __device__ __forceinline__ void finish_group(const call &s, score_shared &shared
 {
     const int i = threadIdx.x, row = kGroup * group + i;
     __syncthreads();
-    if (i < kGroup && row < s.draws && (shared.best[i].id >= 0 || shared.flags[i] != 0))
-        merge_draw(s.call, row, shared.best[i], shared.flags[i]);
+    if constexpr (call::has_wide_swaps) {
+        if (i < kGroup && row < s.draws && (shared.best[i].id >= 0 || shared.flags[i] != 0))
+            merge_draw(s.call, row, shared.best[i], shared.flags[i]);
+    } else if (i < kGroup && row < s.draws)
+        merge_cleared_draw(s.call, row, shared.keys[i], shared.flags[i]);
     __syncwarp();
     if (i == 0)
         shared.is_last = ptx_atomic_count(&s.state->ended) + 1 == gridDim.x;
@@ -333,12 +343,11 @@ __device__ __forceinline__ void find_min_logits(const call &s, score_shared &sha
 }
 
 /* Scores the candidates that the launch before has listed. */
-template <bool half, class call> __device__ __forceinline__ void run_scoring(const call &s)
+template <class gathered, class call> __device__ __forceinline__ void run_scoring(const call &s)
 {
     extern __shared__ __align__(1024) unsigned char shared_memory[];
     unsigned char *ring = shared_memory;
-    score_shared &shared =
-        *(score_shared *)(ring + CUDA_SCREEN_SEGMENTS * CUDA_SCREEN_SEGMENT_BYTES);
+    score_shared &shared = *(score_shared *)(ring + gathered::ring_bytes);
     const int groups = (s.draws + kGroup - 1) / kGroup;
     const int group = blockIdx.x % groups, member = blockIdx.x / groups;
     const int members = ((int)gridDim.x - group + groups - 1) / groups;
@@ -352,7 +361,7 @@ template <bool half, class call> __device__ __forceinline__ void run_scoring(con
     if (needs_full_pass)
         return;
     __syncthreads();
-    const screen_scorer<half, call> own(s, shared, ring, group);
+    const screen_scorer<gathered, call> own(s, shared, ring, group);
     if (call::truncates) {
         if (s.second_pass)
             find_min_logits(s, shared, group, member == 0);

@@ -16,6 +16,7 @@
 #ifndef GUMBEL_CUDA_SCREEN_SERVE_CUH
 #define GUMBEL_CUDA_SCREEN_SERVE_CUH
 
+#include "cuda/fused/screen/screen_ptx.cuh"
 #include "cuda/fused/screen/screen_sharpen.cuh"
 #include "cuda/fused/screen/screen_thresholds.cuh"
 

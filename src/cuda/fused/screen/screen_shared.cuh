@@ -119,12 +119,12 @@ template <int n> struct screen_shared {
     uint32_t listed[rows];  /* tokens of the tile that are listed; then the index of the first */
     uint32_t stop_raising;  /* 1: screen_raise_thresholds() returns */
 
-    /* Initialises the barriers; by one thread. */
-    __device__ void start_barriers(int stages, int servers)
+    /* Initialises the barriers; by one thread. The arrivals: of a ring (screen_multiply.cuh). */
+    __device__ void start_barriers(int stages, int servers, int copy_arrivals, int free_arrivals)
     {
         for (int i = 0; i < stages; i++) {
-            ptx_barrier_init(&full[i], 1);
-            ptx_barrier_init(&empty[i], 1);
+            ptx_barrier_init(&full[i], copy_arrivals);
+            ptx_barrier_init(&empty[i], free_arrivals);
         }
         for (int i = 0; i < kScreenConsumers; i++) {
             ptx_barrier_init(&served[i], servers);

@@ -325,6 +325,46 @@ template <class call> class row_split
     }
 };
 
+static_assert(sizeof(split_shared) <= CUDA_SCREEN_SPLIT_BYTES, "the launch has this size");
+
+/* Writes a row's planes, and clears its shared words and the state of the call. */
+template <class call> __device__ __forceinline__ void split_row(const call &s)
+{
+    extern __shared__ __align__(1024) unsigned char shared_memory[];
+    split_shared &shared = *(split_shared *)shared_memory;
+    const int row = blockIdx.x;
+    ptx_allow_launch();
+    ptx_wait_for_launch();
+    if (row == 0 && threadIdx.x == 0)
+        *s.state = {};
+    if (row < s.draws && threadIdx.x < CUDA_THRESHOLD_WORDS)
+        s.call.row_thresholds[CUDA_THRESHOLD_WORDS * row + threadIdx.x] = 0;
+    if (call::truncates && row < s.draws)
+        for (int tile = threadIdx.x; tile < s.call.tiles; tile += CUDA_SCREEN_SPLIT_THREADS)
+            s.maxima[(int64_t)row * s.call.tiles + tile] = __uint_as_float(~0u); /* the least key */
+    const row_split<call> own(s, shared, row);
+    if (row >= s.draws || !s.is_live(row)) {
+        if (threadIdx.x < kSplitThreads)
+            own.clear();
+        return;
+    }
+    split_errors errors = {};
+    if (threadIdx.x < kSplitThreads) {
+        if (call::sampled && s.spread_hidden)
+            own.copy_for_full_pass();
+        errors = own.split_hidden();
+    } else
+        own.check_header();
+    __syncthreads();
+    if (threadIdx.x > 0)
+        return;
+    if (!shared.fits)
+        errors.fine.unit = errors.coarse.unit = __uint_as_float(0x7fc00000);
+    s.hidden_errors[row] = errors.fine;
+    if (call::coarse)
+        s.coarse_errors[row] = errors.coarse;
+}
+
 } // namespace
 
 #endif

@@ -48,15 +48,21 @@ __device__ __forceinline__ void start_counters(const call &p, int thread)
         start_cta_counter(cta_counter_of_draw(p, p.template draw_of<n>(32 * thread)), p.tag);
 }
 
+/* The word `best` of a token. -0 and +0 tie. */
+__device__ __forceinline__ unsigned long long key_of_best(const sm90_best &own)
+{
+    return own.id < 0
+               ? 0
+               : (unsigned long long)ordered_bits(own.score + 0.0f) << 32 | (uint32_t)~own.id;
+}
+
 /* Merges the CTA's best token and flags into draw i; by one thread. */
 __device__ __forceinline__ void merge_draw(const cuda_params &p, int64_t i, const sm90_best &own,
                                            uint32_t flags)
 {
     finish_words *words = words_of_draw(p, i);
     const unsigned long long tag = (unsigned long long)p.tag << CTA_COUNTER_BITS;
-    const unsigned long long best = /* -0 and +0 tie */
-        own.id < 0 ? 0
-                   : (unsigned long long)ordered_bits(own.score + 0.0f) << 32 | (uint32_t)~own.id;
+    const unsigned long long best = key_of_best(own);
     for (ulonglong2 seen = ptx_load_relaxed_16(&words->best);;) {
         const bool current = seen.y >> CTA_COUNTER_BITS == p.tag;
         const ulonglong2 next = {max(best, current ? seen.x : 0), (current ? seen.y : tag) | flags};
@@ -67,6 +73,18 @@ __device__ __forceinline__ void merge_draw(const cuda_params &p, int64_t i, cons
             return;
         seen = was;
     }
+}
+
+/* merge_draw() by atomics of 64 bits, for words that an earlier launch of the call has cleared;
+ * write_best() does not check the tag. */
+__device__ __forceinline__ void merge_cleared_draw(const cuda_params &p, int64_t i,
+                                                   unsigned long long key, uint32_t flags)
+{
+    finish_words *words = words_of_draw(p, i);
+    if (key != 0)
+        atomicMax(&words->best, key);
+    if (flags != 0)
+        atomicOr(&words->state, (unsigned long long)flags);
 }
 
 /* Writes draw i once all CTAs have merged theirs, and clears its words for a replay; by one thread.

@@ -15,6 +15,21 @@ PTX void sm80_copy(uint32_t to, const void *from, uint32_t bytes)
                  : "memory");
 }
 
+/* Copies 16 bytes to the shared address `to`. */
+PTX void sm80_copy_vector(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
+/* Arrives at a barrier once this thread's copies so far are complete; the arrival is one of those
+ * that the barrier expects. */
+PTX void sm80_copy_arrive(uint64_t *barrier)
+{
+    asm volatile(
+        "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(ptx_shared_address(barrier))
+        : "memory");
+}
+
 /* Copies 16 bytes to the shared address `to`, or writes zeros. */
 PTX void sm80_copy_or_zero(uint32_t to, const void *from, bool copies)
 {
@@ -70,6 +85,17 @@ PTX void sm80_multiply(float *sum, const uint32_t (&a)[4], uint32_t b0, uint32_t
                      "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* sum[0 .. 3] += a * b of bytes, 16 x 8 x 32, exactly in int32. The sums are those of
+ * sm80_multiply(); register i of a has bytes 4 k to 4 k + 3 of row g + 8 (i % 2), from byte
+ * 16 (i / 2) on (PTX ISA, matrix fragments for mma.m16n8k32). */
+PTX void sm80_multiply_bytes(int32_t *sum, const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 #endif
