@@ -2,8 +2,9 @@
 //
 // The kernels that draw rows by their programs, from source on a CPU, their threads in a random
 // order, against the CPU backend: clusters serve all rows, or those that a CTA does not serve from
-// few of their blocks. Nearly all rows in which few tokens matter must be served from a list of
-// these: a kernel that never is has the right outputs, too.
+// few of their blocks; the CTAs of a cooperative launch serve all rows. Nearly all rows in which
+// few tokens matter must be served from a list of these: a kernel that never is has the right
+// outputs, too.
 #include "launch_blocks.h"
 #include "launch_cluster.h"
 #include "sparse_blocks.h"
@@ -19,11 +20,18 @@ extern "C" {
 namespace
 {
 
+/* The kernels that serve rows by several CTAs. */
+typedef std::vector<cluster_path> program_kernel(const cuda_truncated_params &, uint64_t *,
+                                                 const char *);
+
 /* Numbers of rows in which few tokens matter, and of those that a list served. */
 struct row_counts {
     int by_blocks, served_by_blocks, by_clusters, listed_by_clusters;
 };
 constexpr double kFewServed = 0.8;
+/* A grid serves one of kGridEvery problems, too: twice as many threads run at the same time, which
+ * takes five times as long. */
+constexpr int kGridEvery = 5;
 /* Smaller rows lie in few CTAs of a cluster, each of which gathers at most 128 tokens; 100, as it
  * may gather more than those that matter. */
 constexpr int64_t kSliceVocab = 5200;
@@ -188,20 +196,20 @@ bool blocks_agree(test_problem *test, const outcome *host, cuda_truncated_params
 
 /* Draws the rows; returns whether all agree with the CPU backend. */
 bool draws_agree(test_problem *test, gumbel_device *cpu, cuda_truncated_params p,
-                 row_counts *counts)
+                 program_kernel *kernel, row_counts *counts)
 {
     const gumbel_problem &q = p.problem;
     outcome *host = request_outcome(test->req);
     bool good = request_draw(cpu, test->req, host) == GUMBEL_OK;
     const std::vector<float> z = find_z_before_programs(test->req, cpu);
     cuda_truncated_params blocks = p;
-    if (!(q.features & GUMBEL_FEATURE_RAW) && q.end_token > q.first_token &&
-        one_in(&test->random, 2)) {
+    if (kernel == emulate_programs && !(q.features & GUMBEL_FEATURE_RAW) &&
+        q.end_token > q.first_token && one_in(&test->random, 2)) {
         p.row_states = blocks.row_states =
             (int32_t *)poisoned_workspace((size_t)q.batch * sizeof *p.row_states);
         good = good && blocks_agree(test, host, &blocks, z, counts);
     }
-    const std::vector<cluster_path> paths = emulate_programs(p, &test->random, test->what);
+    const std::vector<cluster_path> paths = kernel(p, &test->random, test->what);
     for (int64_t b = 0; good && b < q.batch; b++) {
         const bool few = q.end_token - q.first_token > kSliceVocab &&
                          few_matter(q, b, &z[(size_t)(b * q.vocab)], kSliceTokens) &&
@@ -216,7 +224,8 @@ bool draws_agree(test_problem *test, gumbel_device *cpu, cuda_truncated_params p
 }
 
 /* Processes the rows; returns whether all have the CPU backend's bits. */
-bool processed_agree(test_problem *test, gumbel_device *cpu, cuda_truncated_params p)
+bool processed_agree(test_problem *test, gumbel_device *cpu, cuda_truncated_params p,
+                     program_kernel *kernel)
 {
     const gumbel_problem &q = p.problem;
     p.processed_stride = q.vocab;
@@ -226,7 +235,7 @@ bool processed_agree(test_problem *test, gumbel_device *cpu, cuda_truncated_para
                              p.processed_dtype, 0))
         return false;
     p.processed = ours.data();
-    emulate_programs(p, &test->random, test->what);
+    kernel(p, &test->random, test->what);
     for (int64_t i = 0; i < q.batch * q.vocab; i++)
         if (!same_float(host.load(0, i), ours.load(0, i))) {
             printf("%s: processed[%d] is %a, not %a\n", test->what, (int)i, (double)ours.load(0, i),
@@ -236,7 +245,7 @@ bool processed_agree(test_problem *test, gumbel_device *cpu, cuda_truncated_para
     return true;
 }
 
-bool passes(int index, gumbel_device *cpu, row_counts *counts)
+bool passes(int index, gumbel_device *cpu, program_kernel *kernel, row_counts *counts)
 {
     test_problem test = {};
     make_test(&test, index, cpu);
@@ -249,11 +258,11 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     const int64_t origin = q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     p.splits = CUDA_CLUSTER_CTAS;
     p.split_size = cuda_cluster_slice(std::max<int64_t>(q.end_token - origin, 1));
-    snprintf(test.what, sizeof test.what, "problem %d, %s: %s: %s", index,
-             processed ? "processed" : "drawn", request_describe(&test.req->plan),
-             test.programs.text);
-    const bool good =
-        processed ? processed_agree(&test, cpu, p) : draws_agree(&test, cpu, p, counts);
+    snprintf(test.what, sizeof test.what, "problem %d, %s, %s: %s: %s", index,
+             kernel == emulate_program_grid ? "grid" : "cluster", processed ? "processed" : "drawn",
+             request_describe(&test.req->plan), test.programs.text);
+    const bool good = processed ? processed_agree(&test, cpu, p, kernel)
+                                : draws_agree(&test, cpu, p, kernel, counts);
     outcome_free(ours);
     request_free(test.req);
     return good;
@@ -265,14 +274,21 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
 int main(int argc, char **argv)
 {
     gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
-    row_counts n = {};
-    int failed = run_problems(argc, argv, 120, 3000, [&](int i) { return passes(i, cpu, &n); });
+    row_counts n = {}, by_grid = {};
+    const int failed = run_problems(argc, argv, 120, 3000, [&](int i) {
+        const bool good = passes(i, cpu, emulate_programs, &n);
+        if (i / 8 % kGridEvery)
+            return good;
+        return passes(i, cpu, emulate_program_grid, &by_grid) && good;
+    });
     printf("few tokens matter in %d rows tried from blocks, %d served; %d rows of clusters, %d "
-           "served from a list\n",
-           n.by_blocks, n.served_by_blocks, n.by_clusters, n.listed_by_clusters);
+           "served from a list; %d of cooperative launches, %d from a list\n",
+           n.by_blocks, n.served_by_blocks, n.by_clusters, n.listed_by_clusters,
+           by_grid.by_clusters, by_grid.listed_by_clusters);
     const bool leaves = n.by_blocks >= 10 && n.by_clusters >= 5 &&
                         (n.served_by_blocks < kFewServed * n.by_blocks ||
-                         n.listed_by_clusters < kFewServed * n.by_clusters);
+                         n.listed_by_clusters < kFewServed * n.by_clusters ||
+                         by_grid.listed_by_clusters < kFewServed * by_grid.by_clusters);
     if (leaves)
         printf("lists serve too few rows\n");
     gumbel_close(cpu);

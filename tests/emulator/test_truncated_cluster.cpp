@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernel that serves rows of requests by clusters, from source on a CPU, the threads of a
-// cluster in a random order, against the CPU backend.
+// The kernels that serve rows of requests by clusters, and by the CTAs of a cooperative launch,
+// from source on a CPU, the threads of a row's CTAs in a random order, against the CPU backend.
 #include "launch_cluster.h"
 #include "truncated_rows.h"
 
@@ -21,6 +21,10 @@ enum problem_kind {
     PROBLEM_MASS,   /* a nucleus of the whole row, which keeps few tokens */
 };
 
+/* The kernels. */
+typedef std::vector<cluster_path> row_kernel(const cuda_truncated_params &, int64_t, uint64_t *,
+                                             const char *);
+
 /* Numbers of rows by how they were served. */
 struct row_counts {
     int all, paths[CLUSTER_PATHS];
@@ -29,6 +33,9 @@ struct row_counts {
 /* A kernel that gives up pivots too early is never wrong, but slow: pivots must serve nearly all
  * rows that suit them. */
 constexpr double kQuick = 0.95;
+/* A grid serves one of kGridEvery problems of each kind, too: twice as many threads run at the same
+ * time, which takes five times as long. */
+constexpr int kGridEvery = 2;
 
 struct test_problem {
     problem_kind kind;
@@ -270,12 +277,12 @@ void count_row(const test_problem &test, cluster_path path, row_counts *counts)
 }
 
 /* Serves the rows; returns whether all rows to serve agree with the CPU backend. */
-bool draws_agree(test_problem *test, gumbel_device *cpu, cuda_truncated_params p, int64_t clusters,
-                 row_counts *counts)
+bool draws_agree(test_problem *test, gumbel_device *cpu, cuda_truncated_params p,
+                 row_kernel *kernel, int64_t clusters, row_counts *counts)
 {
     outcome *host = request_outcome(test->req), *untouched = request_outcome(test->req);
     bool good = request_draw(cpu, test->req, host) == GUMBEL_OK;
-    std::vector<cluster_path> paths = emulate_cluster(p, clusters, &test->random, test->what);
+    std::vector<cluster_path> paths = kernel(p, clusters, &test->random, test->what);
     for (int64_t b = 0; good && b < p.problem.batch; b++) {
         bool served = !p.row_states || p.row_states[b] == CUDA_ROW_FALLBACK;
         good = row_agrees(served ? host : untouched, p.output, b, test->what);
@@ -289,7 +296,7 @@ bool draws_agree(test_problem *test, gumbel_device *cpu, cuda_truncated_params p
 
 /* As above, for processed rows. */
 bool processed_agree(test_problem *test, gumbel_device *cpu, cuda_truncated_params p,
-                     int64_t clusters)
+                     row_kernel *kernel, int64_t clusters)
 {
     const gumbel_problem &q = p.problem;
     const gumbel_tensor &l = q.logits;
@@ -309,7 +316,7 @@ bool processed_agree(test_problem *test, gumbel_device *cpu, cuda_truncated_para
                              p.processed_dtype, 0))
         return false;
     p.processed = rows.data();
-    emulate_cluster(p, clusters, &test->random, test->what);
+    kernel(p, clusters, &test->random, test->what);
     for (int64_t b = 0; b < q.batch; b++)
         for (int64_t i = 0; i < p.processed_stride; i++) {
             bool served = (!p.row_states || p.row_states[b] == CUDA_ROW_FALLBACK) && i < q.vocab;
@@ -323,7 +330,7 @@ bool processed_agree(test_problem *test, gumbel_device *cpu, cuda_truncated_para
     return true;
 }
 
-bool passes(int index, gumbel_device *cpu, row_counts *counts)
+bool passes(int index, gumbel_device *cpu, row_kernel *kernel, row_counts *counts)
 {
     test_problem test = {};
     make_test(&test, index, cpu);
@@ -336,10 +343,11 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     p.splits = CUDA_CLUSTER_CTAS;
     p.split_size = cuda_cluster_slice(std::max<int64_t>(q.end_token - origin, 1));
     p.row_states = test.fallback.empty() ? NULL : test.fallback.data();
-    snprintf(test.what, sizeof test.what, "problem %d, %s: %s", index,
-             test.processed ? "processed" : "drawn", request_describe(&test.req->plan));
-    bool good = test.processed ? processed_agree(&test, cpu, p, clusters)
-                               : draws_agree(&test, cpu, p, clusters, counts);
+    snprintf(test.what, sizeof test.what, "problem %d, %s, %s: %s", index,
+             kernel == emulate_grid ? "grid" : "cluster", test.processed ? "processed" : "drawn",
+             request_describe(&test.req->plan));
+    bool good = test.processed ? processed_agree(&test, cpu, p, kernel, clusters)
+                               : draws_agree(&test, cpu, p, kernel, clusters, counts);
     outcome_free(ours);
     request_free(test.req);
     return good;
@@ -355,23 +363,35 @@ bool all_paths_serve(const row_counts &counts)
     return good && counts.quick >= kQuick * counts.suited;
 }
 
+/* Prints how a kernel served its rows; returns whether it did as expected. Few problems do not
+ * reach every path. */
+bool check_paths(const char *kernel, const row_counts &counts)
+{
+    printf("%s: %d rows: %d listed, %d by masses, %d and %d of few by pivots, %d by all\n", kernel,
+           counts.all, counts.paths[CLUSTER_LISTED], counts.paths[CLUSTER_BY_MASS],
+           counts.paths[CLUSTER_PIVOTED], counts.paths[CLUSTER_PIVOTED_FEW],
+           counts.paths[CLUSTER_BY_PASSES]);
+    printf("%s: pivots served %d of %d rows that suit them\n", kernel, counts.quick, counts.suited);
+    const bool good = counts.all < 80 || all_paths_serve(counts);
+    if (!good)
+        printf("%s: a way to serve rows does so too seldom\n", kernel);
+    return good;
+}
+
 } // namespace
 
 /* usage: test_truncated_cluster [FIRST [COUNT]], problems by number */
 int main(int argc, char **argv)
 {
     gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
-    row_counts counts = {};
-    int failed = run_problems(argc, argv, 32, 2000, [&](int i) { return passes(i, cpu, &counts); });
-    printf("%d rows: %d listed, %d by masses, %d and %d of few by pivots, %d by all\n", counts.all,
-           counts.paths[CLUSTER_LISTED], counts.paths[CLUSTER_BY_MASS],
-           counts.paths[CLUSTER_PIVOTED], counts.paths[CLUSTER_PIVOTED_FEW],
-           counts.paths[CLUSTER_BY_PASSES]);
-    printf("pivots served %d of %d rows that suit them\n", counts.quick, counts.suited);
-    /* Few problems do not reach every path. */
-    bool idle = counts.all >= 80 && !all_paths_serve(counts);
-    if (idle)
-        printf("a way to serve rows does so too seldom\n");
+    row_counts by_cluster = {}, by_grid = {};
+    const int failed = run_problems(argc, argv, 32, 2000, [&](int i) {
+        const bool good = passes(i, cpu, emulate_cluster, &by_cluster);
+        if (i / 8 % kGridEvery)
+            return good;
+        return passes(i, cpu, emulate_grid, &by_grid) && good;
+    });
+    const bool idle = !check_paths("cluster", by_cluster) | !check_paths("grid", by_grid);
     gumbel_close(cpu);
     return failed != 0 || idle;
 }

@@ -45,9 +45,12 @@ typedef struct cuda_truncated_params {
     const float *unseen_block_maxima; /* as in cuda_params; or NULL */
     uint64_t *row_thresholds; /* [B][CUDA_THRESHOLD_WORDS]: rows' bounds, 0 without one; the second
                                * word, which counted the product's CTAs, is zeroed */
-    /* If rows are drawn before they are truncated (truncated_pivots.cu); otherwise NULL. */
-    uint64_t *exchange; /* [B] abort words, then [B, 2, splits, CUDA_PIVOT_EXCHANGE_WORDS] slots of
-                        * the row's CTAs; zero at the start */
+    /* Words that CTAs of a row exchange, or NULL. Rows that are drawn before they are truncated
+     * (truncated_pivots.cu): [B] abort words, then [B, 2, splits, CUDA_PIVOT_EXCHANGE_WORDS] slots
+     * of the row's CTAs; zero at the start. Cooperative launches (grid_exchange.cuh): for each
+     * group of CTAs, CUDA_GRID_STEP_WORDS words, zero at the start; then for each group,
+     * CUDA_GRID_MEMORY_WORDS words. */
+    uint64_t *exchange;
     /* Splits of rows; not used by the naive kernel. */
     int32_t splits;     /* CTAs a row */
     int64_t split_size; /* tokens, in whole tiles; or blocks */

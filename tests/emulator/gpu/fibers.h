@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Threads of a CTA, CTAs that run at the same time, and barriers of a CTA. */
-enum { FIBERS_THREADS = 512, FIBERS_CTAS = 8, FIBERS_BARRIERS = 16 };
+enum { FIBERS_THREADS = 512, FIBERS_CTAS = 16, FIBERS_BARRIERS = 16 };
 enum { FIBERS_MAX = FIBERS_THREADS * FIBERS_CTAS };
 
 /* CUDA's own names, in one dimension; fibers_run() sets only threadIdx. */
@@ -19,7 +19,7 @@ typedef struct fibers_index {
 } fibers_index;
 extern fibers_index threadIdx, blockIdx, gridDim;
 
-/* CTAs that run at the same time: a cluster. */
+/* CTAs that run at the same time: a cluster, or those of a cooperative launch that hold a row. */
 typedef struct fibers_shape {
     int ctas, threads;      /* of a CTA: a multiple of 32 */
     void (*enter)(int cta); /* before a fiber of another CTA continues */

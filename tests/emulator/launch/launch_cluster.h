@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches, as fibers, the kernel that draws truncated rows by clusters.
+ * Launches, as fibers, the kernels that draw truncated rows by clusters, or by the CTAs of a
+ * cooperative launch.
  */
 #ifndef TESTS_EMULATOR_LAUNCH_CLUSTER_H
 #define TESTS_EMULATOR_LAUNCH_CLUSTER_H
@@ -28,6 +29,10 @@ enum cluster_path {
 std::vector<cluster_path> emulate_cluster(const cuda_truncated_params &p, int64_t clusters,
                                           uint64_t *random, const char *what);
 
+/* As emulate_cluster(), by `groups` groups of CTAs of a cooperative launch; sets the splits. */
+std::vector<cluster_path> emulate_grid(const cuda_truncated_params &p, int64_t groups,
+                                       uint64_t *random, const char *what);
+
 /* The parameters of kernels that draw rows by the programs of call.problem. */
 cuda_program_params program_params_of(const cuda_truncated_params &call);
 
@@ -35,5 +40,9 @@ cuda_program_params program_params_of(const cuda_truncated_params &call);
  * Returns how each row was served. */
 std::vector<cluster_path> emulate_programs(const cuda_truncated_params &p, uint64_t *random,
                                            const char *what);
+
+/* As emulate_programs(), by groups of CTAs of a cooperative launch; sets the splits. */
+std::vector<cluster_path> emulate_program_grid(const cuda_truncated_params &p, uint64_t *random,
+                                               const char *what);
 
 #endif

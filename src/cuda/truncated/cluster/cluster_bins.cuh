@@ -5,8 +5,8 @@
  * few tokens, sums weights exactly. The range is a guess: if the descent does not end in it, the
  * search restarts from the whole row.
  *
- * Every CTA fills bins of its own; then each CTA sums an eighth of the bins over all CTAs, a bin
- * per thread.
+ * Every CTA fills bins of its own; then each CTA sums an equal part of the bins over all CTAs, a
+ * bin per thread.
  */
 #ifndef GUMBEL_CUDA_CLUSTER_BINS_CUH
 #define GUMBEL_CUDA_CLUSTER_BINS_CUH
@@ -75,14 +75,9 @@ __device__ __noinline__ found_bin walk_down_in_cluster(wide_sum own, wide_sum st
         shared_state().decision.bin = -1;
     wide_sum above = start + sum_higher_in_cluster(own, all);
     gumbel_wide higher = above.value();
-    if (higher < needed && higher + own.value() >= needed) {
-        found_bin found = {cluster_rank() * kBinsPerCta + (int)threadIdx.x, above};
-#pragma unroll 1
-        for (int rank = 0; rank < kClusterCtas; rank++)
-            *map_to_rank(&shared_state().decision, rank) = found;
-    }
-    sync_cluster();
-    return shared_state().decision;
+    if (higher < needed && higher + own.value() >= needed)
+        publish_found_bin({cluster_rank() * kBinsPerCta + (int)threadIdx.x, above});
+    return wait_for_found_bin();
 }
 
 /* ------------------------------------------------------------------------------ even bins ---- */
@@ -137,11 +132,12 @@ __device__ __noinline__ uint32_t count_in_bins(slice_source source, logit_values
         if (v >= bins.low)
             atomicAdd(&counts[bins.bin_of(v)], 1);
     });
+    publish_bins(counts);
     sync_cluster();
     if (threadIdx.x < kBinsPerCta)
 #pragma unroll
         for (int rank = 0; rank < kClusterCtas; rank++)
-            sum += map_to_rank(counts, rank)[cluster_rank() * kBinsPerCta + threadIdx.x];
+            sum += bins_of_rank(counts, rank)[cluster_rank() * kBinsPerCta + threadIdx.x];
     return sum;
 }
 
@@ -222,7 +218,7 @@ struct cluster_descent_result {
     gumbel_wide needed;
 };
 
-/* One step: sums the weights of keys low .. high in bins of 2^shift keys. */
+/* One step: sums the weights of keys low .. high in bins of 2^shift keys; publishes the bins. */
 template <bool first, class Rule>
 __device__ __forceinline__ void fill_bins(slice_source source, Rule rule, uint32_t low,
                                           uint32_t high, int shift, descent_sums &sums)
@@ -259,6 +255,9 @@ __device__ __forceinline__ void fill_bins(slice_source source, Rule rule, uint32
             atomicAdd((uint32_t *)&scratch.low[bin], 1);
         }
     });
+    publish_bins(scratch.low);
+    if (Rule::by_mass)
+        publish_bins(scratch.high);
 }
 
 /* The sum of this thread's bin over all CTAs. */
@@ -269,8 +268,8 @@ template <bool by_mass> __device__ __forceinline__ wide_sum sum_bin()
     if (threadIdx.x < kBinsPerCta)
 #pragma unroll
         for (int rank = 0; rank < kClusterCtas; rank++) {
-            sum.low += map_to_rank(shared_state().scratch.low, rank)[bin];
-            sum.high += by_mass ? map_to_rank(shared_state().scratch.high, rank)[bin] : 0;
+            sum.low += bins_of_rank(shared_state().scratch.low, rank)[bin];
+            sum.high += by_mass ? bins_of_rank(shared_state().scratch.high, rank)[bin] : 0;
         }
     return sum;
 }
@@ -290,7 +289,7 @@ __device__ __noinline__ cluster_descent_result descend_in_cluster(slice_source s
         descent_sums sums = descent_sums::empty();
         if (first) {
             fill_bins<true>(source, rule, low, high, shift, sums);
-            sums = join_cluster(sums);
+            sums = join_cluster<EXCHANGE_MEMORY>(sums);
             needed = rule.required_sum(sums);
             start = sums.above;
         } else {

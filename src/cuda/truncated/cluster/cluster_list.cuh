@@ -25,22 +25,28 @@ __device__ __forceinline__ int count_fitting(const exchange_slot *slots)
     return fits && all <= kShortlist ? all : -1;
 }
 
-/* Packs the leader's list, by its threads. */
+/* Packs the lists of all slices into the leader's, by its threads. */
 __device__ __forceinline__ void pack_list(const exchange_slot *slots)
 {
-    cuda_candidate own[2] = {shared_state().scratch.list[threadIdx.x],
-                             shared_state().scratch.list[threadIdx.x + kThreads]};
-    int all = 0, place[2] = {-1, -1};
+    constexpr int slices = kThreads / kShortlistOfSlice; /* of which threads hold one place each */
+    cuda_candidate own[kPlacesOfThread];
+    int all = 0, place[kPlacesOfThread];
+#pragma unroll
+    for (int i = 0; i < kPlacesOfThread; i++) {
+        own[i] = lists_of_slices()[threadIdx.x + i * kThreads];
+        place[i] = -1;
+    }
 #pragma unroll
     for (int rank = 0; rank < kClusterCtas; rank++) {
         int count = (int)slots[rank].words[0], at = threadIdx.x % kShortlistOfSlice;
         int first = threadIdx.x / kShortlistOfSlice;
-        if (at < count && first == rank % (kClusterCtas / 2))
-            place[rank / (kClusterCtas / 2)] = all + at;
+        if (at < count && first == rank % slices)
+            place[rank / slices] = all + at;
         all += count;
     }
     __syncthreads();
-    for (int i = 0; i < 2; i++)
+#pragma unroll
+    for (int i = 0; i < kPlacesOfThread; i++)
         if (place[i] >= 0)
             shared_state().scratch.list[place[i]] = own[i];
     __syncthreads();
@@ -51,8 +57,7 @@ __device__ __forceinline__ void pack_list(const exchange_slot *slots)
 template <class May, class F>
 __device__ __forceinline__ int gather_tokens(slice_source source, May may, F chosen)
 {
-    cuda_candidate *to =
-        map_to_rank(shared_state().scratch.list, 0) + cluster_rank() * kShortlistOfSlice;
+    cuda_candidate *to = &place_in_list(0);
     __syncthreads();
     if (threadIdx.x == 0)
         shared_state().count = 0;
@@ -65,7 +70,8 @@ __device__ __forceinline__ int gather_tokens(slice_source source, May may, F cho
             to[place] = {y, id};
     });
     __syncthreads();
-    const exchange_slot *counts = exchange_in_cluster(joined_count{shared_state().count});
+    const exchange_slot *counts =
+        exchange_in_cluster<EXCHANGE_MEMORY>(joined_count{shared_state().count});
     int count = count_fitting(counts);
     if (count >= 0 && leads_cluster())
         pack_list(counts);
@@ -201,15 +207,13 @@ __device__ __noinline__ const exchange_slot *list_and_sum(slice_source source, l
             own.of_listed.add(mass_by_shifts(y * scale - largest));
             const uint32_t listed = atomicAdd(&shared_state().count, 1);
             if (listed < kShortlistOfSlice)
-                map_to_rank(shared_state().scratch.list,
-                            0)[cluster_rank() * kShortlistOfSlice + listed] = {
-                    y, (int32_t)source.begin + place};
+                place_in_list(listed) = {y, (int32_t)source.begin + place};
         }
     }
     __syncthreads();
     if (threadIdx.x == 0)
         own.listed = shared_state().count;
-    return publish_in_cluster(own);
+    return publish_in_cluster<EXCHANGE_MEMORY>(own);
 }
 
 /* Serves a row, whose nucleus refers to all its tokens, from a list and the mass of all tokens.

@@ -37,23 +37,29 @@ __device__ __forceinline__ bool serve_from_list(slice_source source, const row_f
     return count >= 0;
 }
 
-/* The first barrier of a row, as an arrival and a wait, between which the slice is loaded. After
- * the wait, all CTAs of the cluster are running and have finished the previous row, so their
- * buffers may be written. */
-__device__ __forceinline__ void arrive_at_cluster()
-{
-    (void)cooperative_groups::this_cluster().barrier_arrive();
-}
-__device__ __forceinline__ void wait_for_cluster()
-{
-    cooperative_groups::this_cluster().barrier_wait();
-}
-
 /* This CTA's slice of a row. */
 __device__ __forceinline__ slice_source find_slice(const cuda_truncated_params &p)
 {
     const int64_t first = p.problem.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
     return {first + cluster_rank() * p.split_size, (int)p.split_size};
+}
+
+/* A key that at least `target` tokens of the row reach: an equal number in each slice. 0 if a slice
+ * has too few. The last slices of a grid have no tokens in rows of few. */
+__device__ __forceinline__ uint32_t find_key_of_slices(const cuda_truncated_params &p,
+                                                       const row_facts &facts, float thread_max,
+                                                       uint32_t target)
+{
+    int slices = kClusterCtas;
+    (void)p;
+#ifdef CUDA_ROWS_BY_GRID
+    const gumbel_problem &q = p.problem;
+    const int64_t range = q.end_token - q.first_token / GUMBEL_BLOCK * GUMBEL_BLOCK;
+    slices = (int)min((int64_t)slices, (range + p.split_size - 1) / p.split_size);
+    if (cluster_rank() >= slices)
+        return ~0u;
+#endif
+    return find_reached_key(facts, thread_max, (target + slices - 1) / slices);
 }
 
 __device__ __forceinline__ row_reader make_reader(const cuda_truncated_params &p,
@@ -77,7 +83,7 @@ __device__ __forceinline__ void load_row(const cuda_truncated_params &p, const r
     fetch_words(reader, source);
     if (threadIdx.x == kThreads - 1) {
         shared_state().row = load_truncated_row(q, reader.b);
-        shared_state().turn = 0;
+        reset_turn();
         reset_offers();
     }
     also();

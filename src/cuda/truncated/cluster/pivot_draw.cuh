@@ -138,7 +138,7 @@ __device__ __forceinline__ float value_of_winner(const slice_source &source, log
     if (!values.before)
         return winner.z;
     int place = winner.id - (int)source.begin + cluster_rank() * source.size;
-    return values.to_value(map_to_rank(slice_logits(), place / source.size)[place % source.size]);
+    return values.to_value(load_from_slice(place / source.size, place % source.size));
 }
 
 } // namespace

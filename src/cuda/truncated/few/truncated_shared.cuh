@@ -10,19 +10,30 @@
 #define GUMBEL_CUDA_TRUNCATED_SHARED_CUH
 
 #include "cuda/truncated/row/candidate_list.cuh"
+#ifdef CUDA_ROWS_BY_GRID
+#include "cuda/policy/grid_policy.h"
+#endif
 
 namespace
 {
 
+/* CTAs that hold a row: of a cluster, or of a cooperative launch (grid_exchange.cuh). */
+#ifdef CUDA_ROWS_BY_GRID
+constexpr int kClusterCtas = CUDA_GRID_CTAS;
+#else
 constexpr int kClusterCtas = CUDA_CLUSTER_CTAS;
+#endif
 /* Maximum 32-bit words of an exchanged value; with 14, the words of 16 slots lie in different
  * banks. */
 constexpr int kExchangeWords = 14;
 /* Tokens with which a CTA can finish a row, one per thread; and the maximum number that one slice
  * contributes. */
 constexpr int kShortlist = kThreads, kShortlistOfSlice = GUMBEL_TOP_MAX;
-static_assert(kClusterCtas * kShortlistOfSlice == 2 * kThreads,
-              "the leader's threads hold two places each");
+/* Places of the lists of all slices, and those that each of the leader's threads packs. */
+constexpr int kListPlaces = kClusterCtas * kShortlistOfSlice,
+              kPlacesOfThread = kListPlaces / kThreads;
+static_assert(kListPlaces % kThreads == 0 && kClusterCtas % kPlacesOfThread == 0,
+              "threads hold equal numbers of places, of whole slices");
 /* Tokens that a CTA queues for scoring, one per thread. */
 constexpr int kOffers = kThreads;
 
@@ -34,9 +45,13 @@ struct found_bin {
 
 /* Memory of a CTA after its slice has been read. */
 struct row_scratch {
-    unsigned long long high[kBins], low[kBins];            /* bins: sums of weights, or counts */
-    cuda_candidate list[kClusterCtas * kShortlistOfSlice]; /* leader only: by slice, then packed */
-    cuda_candidate offers[kOffers];                        /* tokens that may win, with their z */
+    unsigned long long high[kBins], low[kBins]; /* bins: sums of weights, or counts */
+#ifdef CUDA_ROWS_BY_GRID
+    cuda_candidate list[kShortlist]; /* leader only: packed */
+#else
+    cuda_candidate list[kListPlaces]; /* leader only: by slice, then packed */
+#endif
+    cuda_candidate offers[kOffers]; /* tokens that may win, with their z */
 };
 
 /* Mask and history bits of a slice while it is read, from the word of its first token on. */
@@ -50,7 +65,7 @@ struct __align__(16) row_shared
     cuda_truncated_params call; /* written by load_call() */
     truncated_row row;
     uint32_t unresolved; /* bit mask of rows to serve */
-    uint32_t turn;       /* parity of exchanges */
+    uint32_t turn;       /* parity of exchanges, or number of the last step of a grid */
     uint32_t count;      /* tokens gathered by this CTA */
     uint32_t offered;    /* tokens queued for scoring */
     __align__(16) uint32_t slots[kWarps][kExchangeWords];

@@ -200,11 +200,12 @@ __device__ __forceinline__ uint64_t sum_distance_bins(slice_source source, const
         const int bin = min((int)(rule.find_distance(v) * scale), kBins - 1);
         atomicAdd(&bins[bin], (unsigned long long)(rule.weight_of(v) >> Rule::dropped_bits));
     });
+    publish_bins(bins);
     sync_cluster();
     if (threadIdx.x < kBinsPerCta)
 #pragma unroll
         for (int rank = 0; rank < kClusterCtas; rank++)
-            sum += map_to_rank(bins, rank)[cluster_rank() * kBinsPerCta + threadIdx.x];
+            sum += bins_of_rank(bins, rank)[cluster_rank() * kBinsPerCta + threadIdx.x];
     return sum;
 }
 
