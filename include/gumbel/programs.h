@@ -68,10 +68,11 @@
  * temperature_range are not set, and no ranks, top tokens or given tokens are requested. The tokens
  * are the same.
  *
- * Devices. CPU devices support all programs, and so do CUDA devices with thread-block clusters
- * (capability 9.0 and later) if an eighth of a row fits in the shared memory of a multiprocessor:
- * up to 397312 tokens with 228 KiB, as on capability 9.0, and up to 135168 with 100 KiB. Other CUDA
- * calls return GUMBEL_ERROR_UNSUPPORTED, unless a gumbel_order draws them. Over ranks, every rank
+ * Devices. CPU devices support all programs, and so do CUDA devices if a sixteenth of a row fits in
+ * the shared memory of a CTA, and the GPU runs 16 such CTAs at the same time: up to 794624 tokens
+ * if a multiprocessor has 228 KiB, as on capability 9.0, up to 532480 with 164 KiB (8.0), 270336
+ * with 100 KiB (8.6, 8.9), and 122880 with 64 KiB (7.5). Other CUDA calls return
+ * GUMBEL_ERROR_UNSUPPORTED, unless a gumbel_order draws them. Over ranks, every rank
  * gathers the logits of whole rows and draws from them on its device.
  */
 #ifndef GUMBEL_PROGRAMS_H

@@ -15,7 +15,7 @@
 /* ------------------------------------------------------------------------ calls by name ---- */
 
 enum { K = 1, P = 2, MIN_P = 4, JOINT = 8, EXACT = 16, LAST = 32 };
-enum { NUCLEUS = 23 }; /* among the calls */
+enum { NUCLEUS = 25 }; /* among the calls */
 #define KEPT_SETS (GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_KEPT_IDS)
 
 static const struct call {
@@ -36,63 +36,64 @@ static const struct call {
     {"mask, lse", 32, 0, GUMBEL_FEATURE_MASK, 0, 1, 1, 0, 0, "edit", "edit"},
     {"banned, head", 32, 4096, GUMBEL_FEATURE_BANNED, 0, 0, 1, 0, 0, "hopper-statistics",
      "tensor edit"},
-    {"k, head, 32", 32, 4096, 0, K, 0, 1, 0, 0, "hopper bounded", "tensor two-pass"},
-    {"k and p, head, 5", 5, 4096, 0, K | P, 0, 1, 0, 0, "hopper bounded", "tensor two-pass"},
-    {"k, head, 4", 4, 4096, 0, K, 0, 1, 0, 0, "hopper blocks", "tensor two-pass"},
-    {"k, head, 256", 256, 4096, 0, K, 0, 1, 0, 0, "hopper blocks", "tensor two-pass"},
-    {"k, logits, 17", 17, 0, 0, K, 0, 1, 0, 0, "blocks", "two-pass"},
-    {"k, logits, 16", 16, 0, 0, K, 0, 1, 0, 0, "cluster", "two-pass"},
+    {"k, head, 32", 32, 4096, 0, K, 0, 1, 0, 0, "hopper bounded", "tensor grid"},
+    {"k and p, head, 5", 5, 4096, 0, K | P, 0, 1, 0, 0, "hopper bounded", "tensor grid"},
+    {"k, head, 4", 4, 4096, 0, K, 0, 1, 0, 0, "hopper blocks", "tensor grid"},
+    {"k, head, 256", 256, 4096, 0, K, 0, 1, 0, 0, "hopper blocks", "tensor grid"},
+    {"k, logits, 17", 17, 0, 0, K, 0, 1, 0, 0, "blocks", "grid"},
+    {"k, logits, 16", 16, 0, 0, K, 0, 1, 0, 0, "cluster", "grid"},
     {"min_p, logits", 32, 0, 0, MIN_P, 1, 4, 0, 0, "blocks", "two-pass"},
-    {"joint, logits", 32, 0, 0, K | P | JOINT, 0, 1, 0, 0, "cluster", "two-pass"},
-    {"min_p last, logits", 32, 0, 0, K | P | MIN_P | LAST, 0, 1, 0, 0, "blocks", "two-pass"},
+    {"min_p and penalties, head", 32, 4096, GUMBEL_FEATURE_PENALTIES, MIN_P, 1, 1, 0, 1,
+     "hopper bounded", "tensor two-pass"},
+    {"k and min_p, logits", 32, 0, 0, K | MIN_P, 0, 1, 0, 0, "blocks", "grid"},
+    {"joint, logits", 32, 0, 0, K | P | JOINT, 0, 1, 0, 0, "cluster", "grid"},
+    {"min_p last, logits", 32, 0, 0, K | P | MIN_P | LAST, 0, 1, 0, 0, "blocks", "grid"},
     {"min_p last, head", 32, 4096, 0, K | P | MIN_P | LAST, 0, 1, 0, 0, "hopper bounded",
-     "tensor two-pass"},
-    {"p of all, min_p last", 32, 0, 0, P | MIN_P | LAST, 0, 1, 0, 0, "cluster", "two-pass"},
+     "tensor grid"},
+    {"p of all, min_p last", 32, 0, 0, P | MIN_P | LAST, 0, 1, 0, 0, "cluster", "grid"},
     {"p, and min_p last", 32, 0, 0, P | LAST, 0, 1, 0, 0, "pivots", "pivots"},
-    {"exact ties", 32, 0, 0, K | EXACT, 0, 1, 0, 0, "blocks", "two-pass"},
+    {"exact ties", 32, 0, 0, K | EXACT, 0, 1, 0, 0, "blocks", "grid"},
     {"p, logits", 32, 0, 0, P, 0, 1, 0, 0, "pivots", "pivots"},
     {"p, head", 32, 4096, 0, P, 0, 1, 0, 0, "hopper pivots", "tensor pivots"},
-    {"p, exact ties", 32, 0, 0, P | EXACT, 0, 1, 0, 0, "cluster", "two-pass"},
-    {"p, two samples", 32, 0, 0, P, 0, 2, 0, 0, "cluster", "two-pass"},
-    {"p, lse", 32, 0, 0, P, 1, 1, 0, 0, "cluster", "two-pass"},
-    {"ranks", 32, 0, GUMBEL_FEATURE_RANKS, 0, 0, 1, 0, 0, "cluster", "two-pass"},
+    {"p, exact ties", 32, 0, 0, P | EXACT, 0, 1, 0, 0, "cluster", "grid"},
+    {"p, two samples", 32, 0, 0, P, 0, 2, 0, 0, "cluster", "grid"},
+    {"p, lse", 32, 0, 0, P, 1, 1, 0, 0, "cluster", "grid"},
+    {"ranks", 32, 0, GUMBEL_FEATURE_RANKS, 0, 0, 1, 0, 0, "cluster", "grid"},
     {"given, head", 256, 4096, GUMBEL_FEATURE_GIVEN, 0, 1, 1, 0, 0, "hopper cluster",
-     "tensor alone"},
-    {"given, k, logits", 32, 0, GUMBEL_FEATURE_GIVEN, K, 1, 1, 0, 0, "cluster", "alone"},
+     "tensor grid"},
+    {"given, k, logits", 32, 0, GUMBEL_FEATURE_GIVEN, K, 1, 1, 0, 0, "cluster", "grid"},
     {"allowed, logits", 32, 0, GUMBEL_FEATURE_ALLOWED, 0, 0, 1, 0, 0, "draw-edits", "draw-edits"},
-    {"best scores, logits", 32, 0, GUMBEL_FEATURE_BEST, 0, 0, 1, 0, 0, "cluster", "alone"},
+    {"best scores, logits", 32, 0, GUMBEL_FEATURE_BEST, 0, 0, 1, 0, 0, "cluster", "grid"},
     {"best scores, k, head", 8, 4096, GUMBEL_FEATURE_BEST, K, 0, 1, 0, 0, "hopper cluster",
-     "tensor alone"},
+     "tensor grid"},
     {"entropy, logits", 32, 0, GUMBEL_FEATURE_ENTROPY, 0, 1, 1, 0, 0, "draw", "draw"},
     {"entropy, head", 32, 4096, GUMBEL_FEATURE_ENTROPY, 0, 0, 1, 0, 0, "hopper-statistics",
      "tensor draw"},
     {"entropy, k, head", 32, 4096, GUMBEL_FEATURE_ENTROPY, K, 0, 1, 0, 0, "hopper cluster",
-     "tensor alone"},
+     "tensor grid"},
     {"entropy, program", 32, 0, GUMBEL_FEATURE_ENTROPY | GUMBEL_FEATURE_PROGRAM, 0, 0, 1, 0, 0,
-     "program", "sampling.truncation.programs"},
+     "program", "program-grid"},
     {"entropy, raw logits", 32, 0, GUMBEL_FEATURE_ENTROPY | GUMBEL_FEATURE_RAW, 0, 0, 1, 0, 0,
-     "cluster", "alone"},
-    {"kept sets, k, head", 32, 4096, KEPT_SETS, K, 1, 1, 0, 0, "hopper bounded", "tensor two-pass"},
-    {"kept sets, p", 32, 0, KEPT_SETS, P, 1, 1, 0, 0, "cluster", "two-pass"},
-    {"kept sets, given", 32, 0, KEPT_SETS | GUMBEL_FEATURE_GIVEN, K, 1, 1, 0, 0, "cluster",
-     "alone"},
+     "cluster", "grid"},
+    {"kept sets, k, head", 32, 4096, KEPT_SETS, K, 1, 1, 0, 0, "hopper bounded", "tensor grid"},
+    {"kept sets, p", 32, 0, KEPT_SETS, P, 1, 1, 0, 0, "cluster", "grid"},
+    {"kept sets, given", 32, 0, KEPT_SETS | GUMBEL_FEATURE_GIVEN, K, 1, 1, 0, 0, "cluster", "grid"},
     {"kept sets, program", 32, 0, KEPT_SETS | GUMBEL_FEATURE_PROGRAM, 0, 1, 1, 0, 0, "program",
-     "sampling.truncation.programs"},
-    {"raw, k", 32, 0, GUMBEL_FEATURE_RAW, K, 0, 1, 0, 0, "cluster", "two-pass"},
+     "program-grid"},
+    {"raw, k", 32, 0, GUMBEL_FEATURE_RAW, K, 0, 1, 0, 0, "cluster", "grid"},
     {"program, logits", 32, 0, GUMBEL_FEATURE_PROGRAM, 0, 0, 1, 0, 0, "program-pivots",
-     "sampling.truncation.programs"},
-    {"program, lse", 32, 0, GUMBEL_FEATURE_PROGRAM, 0, 1, 1, 0, 0, "program",
-     "sampling.truncation.programs"},
+     "program-grid"},
+    {"program, lse", 32, 0, GUMBEL_FEATURE_PROGRAM, 0, 1, 1, 0, 0, "program", "program-grid"},
     {"program, head", 32, 4096, GUMBEL_FEATURE_PROGRAM, 0, 1, 2, 1, 0, "hopper program",
-     "sampling.truncation.programs"},
+     "tensor program-grid"},
     {"late bias, logits", 32, 0, GUMBEL_FEATURE_LATE_BIAS, 0, 0, 1, 0, 0, "edit", "edit"},
     {"banned, samples, head", 32, 4096, GUMBEL_FEATURE_BANNED, 0, 0, 2, 0, 0, "hopper edit",
      "tensor edit"},
     {"entropy, top, banned, head", 2048, 4096,
      GUMBEL_FEATURE_ENTROPY | GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_BANNED, 0, 1, 1, 0, 0,
-     "hopper-statistics", "tensor alone"},
+     "hopper-statistics", "tensor grid"},
     {"raw entropy, head", 32, 4096, GUMBEL_FEATURE_ENTROPY | GUMBEL_FEATURE_RAW, 0, 1, 1, 0, 0,
-     "hopper cluster", "tensor alone"},
+     "hopper cluster", "tensor grid"},
 };
 
 static gumbel_problem problem_of(const struct call *c)
@@ -245,20 +246,63 @@ static void purposes_select_rungs(void **state)
     assert_string_equal(plan_rungs(&hopper, &head, GUMBEL_CAPABILITY_PRODUCT), "hopper");
     assert_string_equal(plan_rungs(&hopper, &logits, GUMBEL_CAPABILITY_SUMMARIES), "draw");
     assert_string_equal(plan_rungs(&hopper, &logits, GUMBEL_CAPABILITY_ROWS), "cluster");
-    assert_string_equal(plan_rungs(&ampere, &logits, GUMBEL_CAPABILITY_ROWS), "alone");
+    assert_string_equal(plan_rungs(&ampere, &logits, GUMBEL_CAPABILITY_ROWS), "grid");
     /* As in verification by rules: rows of a head, edited by lists and paths, and truncated. */
     gumbel_problem verified = plan_problem(32, 4096, GUMBEL_FEATURE_PENALTIES);
     verified.features |= GUMBEL_FEATURE_TRUNCATION;
     verified.with_path = 1;
     assert_string_equal(plan_rungs(&hopper, &verified, GUMBEL_CAPABILITY_ROWS), "hopper cluster");
-    assert_string_equal(plan_rungs(&ampere, &verified, GUMBEL_CAPABILITY_ROWS), "tensor alone");
+    assert_string_equal(plan_rungs(&ampere, &verified, GUMBEL_CAPABILITY_ROWS), "tensor grid");
     assert_string_equal(plan_rungs(&hopper, &empty, 0), "nothing");
-    assert_string_equal(plan_rungs(&hopper, &huge, 0), "two-pass");
+    assert_string_equal(plan_rungs(&hopper, &huge, 0), "grid");
     assert_string_equal(plan_rungs(&hopper, &nucleus, 0), "cluster");
-    assert_string_equal(plan_rungs(&ampere, &nucleus, 0), "two-pass");
+    assert_string_equal(plan_rungs(&ampere, &nucleus, 0), "grid");
     empty.features = GUMBEL_FEATURE_MASK;
     assert_string_equal(plan_rungs(&hopper, &empty, GUMBEL_CAPABILITY_SUMMARIES), "cluster");
-    assert_string_equal(plan_rungs(&ampere, &empty, GUMBEL_CAPABILITY_SUMMARIES), "alone");
+    assert_string_equal(plan_rungs(&ampere, &empty, GUMBEL_CAPABILITY_SUMMARIES), "grid");
+}
+
+/* GPUs without clusters that cannot run all CTAs of a row at the same time, and rows that do not
+ * fit: as before there were cooperative launches. */
+static void rows_select_grids(void **state)
+{
+    static const struct {
+        int multiprocessors, shared_kib, cooperative;
+        int64_t vocab;
+        const char *request, *program;
+    } cases[] = {
+        {108, 164, 1, 151936, "grid", "program-grid"},
+        {108, 164, 1, 532480, "grid", "program-grid"},
+        {108, 164, 1, 532481, "two-pass", "none"},
+        {128, 100, 1, 270336, "grid", "program-grid"},
+        {128, 100, 1, 270337, "two-pass", "none"},
+        {16, 100, 1, 151936, "grid", "program-grid"},
+        {15, 100, 1, 151936, "two-pass", "none"}, /* one CTA a multiprocessor */
+        {8, 164, 1, 151936, "grid", "program-grid"},
+        {7, 164, 1, 151936, "two-pass", "none"}, /* two */
+        {108, 164, 0, 151936, "two-pass", "sampling.truncation.programs"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cuda_device device = plan_device(0);
+        gumbel_problem request = plan_problem(3, 0, GUMBEL_FEATURE_RANKS), program;
+        gumbel_cursor cursor = {0};
+        cuda_plan plan;
+        device.multiprocessors = cases[i].multiprocessors;
+        device.shared_bytes = cases[i].shared_kib * 1024;
+        device.truncated_grid = cases[i].cooperative ? device.truncated_grid : NULL;
+        request.vocab = request.end_token = cases[i].vocab;
+        program = request;
+        plan_program(&program, K_T);
+        assert_string_equal(plan_rungs(&device, &request, 0), cases[i].request);
+        assert_string_equal(plan_rungs(&device, &program, 0), cases[i].program);
+        if (cases[i].program[0] != 'p')
+            continue;
+        assert_int_equal(cuda_plan_call(&plan, &device, &program, 0, NULL), GUMBEL_OK);
+        const cuda_workspace workspace = cuda_carve_plan(&plan, &cursor, &device, &program);
+        assert_null(workspace.logits);
+        assert_true(cursor.used > sizeof(uint64_t) * CUDA_GRID_MEMORY_WORDS);
+    }
 }
 
 /* ------------------------------------------------------------------------ forced rungs ---- */
@@ -274,7 +318,19 @@ static void rungs_can_be_forced(void **state)
         cuda_read_rungs(&device.rungs, "-hopper,-bounded,-blocks,-cluster", "f", &error),
         GUMBEL_OK);
     assert_string_equal(plan_rungs(&device, &head, 0), "tensor");
-    assert_string_equal(plan_rungs(&device, &cut, 0), "tensor two-pass");
+    assert_string_equal(plan_rungs(&device, &cut, 0), "tensor grid");
+    gumbel_problem few = cut;
+    few.truncation.top_k.data = NULL;
+    few.truncation.min_p.data = (float *)plan_data;
+    assert_string_equal(plan_rungs(&device, &few, 0), "tensor two-pass");
+    assert_int_equal(cuda_read_rungs(&device.rungs, "grid", "f", &error), GUMBEL_OK);
+    assert_string_equal(plan_rungs(&device, &few, 0), "hopper grid");
+    assert_string_equal(plan_rungs(&device, &cut, 0), "hopper grid");
+    assert_int_equal(cuda_read_rungs(&device.rungs, "two-pass", "f", &error), GUMBEL_OK);
+    assert_string_equal(plan_rungs(&device, &cut, 0), "hopper two-pass");
+    assert_int_equal(cuda_read_rungs(&device.rungs, "-bounded,-blocks,-cluster,-grid", "f", &error),
+                     GUMBEL_OK);
+    assert_string_equal(plan_rungs(&device, &cut, 0), "hopper two-pass");
     assert_int_equal(cuda_read_rungs(&device.rungs, "naive,alone", "f", &error), GUMBEL_OK);
     assert_string_equal(plan_rungs(&device, &head, 0), "naive");
     assert_string_equal(plan_rungs(&device, &cut, 0), "naive alone");
@@ -341,13 +397,10 @@ static void bad_names_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_select_rungs),
-        cmocka_unit_test(few_allowed_tokens_select_rungs),
-        cmocka_unit_test(programs_select_rungs),
-        cmocka_unit_test(purposes_select_rungs),
-        cmocka_unit_test(stored_logits_are_bounded),
-        cmocka_unit_test(rungs_can_be_forced),
-        cmocka_unit_test(bad_names_are_refused),
+        cmocka_unit_test(calls_select_rungs),    cmocka_unit_test(few_allowed_tokens_select_rungs),
+        cmocka_unit_test(programs_select_rungs), cmocka_unit_test(purposes_select_rungs),
+        cmocka_unit_test(rows_select_grids),     cmocka_unit_test(stored_logits_are_bounded),
+        cmocka_unit_test(rungs_can_be_forced),   cmocka_unit_test(bad_names_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,8 +18,8 @@ import tempfile
 GPUS = ("sm_100", "sm_120")
 # Minutes in all; their PTX uses the same headers as that of other kernels.
 SLOW = {"draw_allowed", "fused_sm80", "logits", "program_blocks", "program_cluster",
-        "program_pivots", "truncated_blocks", "truncated_cluster", "truncated_naive",
-        "truncated_two_pass"}  # fmt: skip
+        "program_grid", "program_pivots", "truncated_blocks", "truncated_cluster", "truncated_grid",
+        "truncated_naive", "truncated_two_pass"}  # fmt: skip
 
 
 def run(*command):

@@ -99,6 +99,8 @@ static gumbel_status find_device(cuda_device *cuda, gumbel_error *error)
              CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, cuda->device);
     CUDA_TRY(driver, error, cuDeviceGetAttribute, &cuda->shared_bytes,
              CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, cuda->device);
+    CUDA_TRY(driver, error, cuDeviceGetAttribute, &cuda->has_cooperative_launch,
+             CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, cuda->device);
     cuda->base.capability = 10 * major + minor;
     if (cuda->base.capability < CUDA_CAPABILITY_MIN)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.device",

@@ -9,6 +9,7 @@
 #include "cuda/common/cuda_truncated_params.h"
 #include "cuda/host/cuda_driver.h"
 #include "cuda/policy/cuda_policy.h"
+#include "cuda/policy/grid_policy.h"
 #include "cuda/policy/wide_policy.h"
 #include "cuda/policy/screen_policy.h"
 
@@ -46,6 +47,8 @@ typedef enum cuda_module {
     CUDA_MODULE_EDIT_LOGITS,
     CUDA_MODULE_TRUNCATED_NAIVE,
     CUDA_MODULE_TRUNCATED_PIVOTS,
+    CUDA_MODULE_TRUNCATED_GRID,
+    CUDA_MODULE_PROGRAM_GRID,
     CUDA_MODULE_SCREEN_MAKE,
     CUDA_MODULE_SOFTMAX,
     CUDA_MODULE_RULE_DRAFTS,
@@ -87,7 +90,8 @@ typedef struct cuda_device {
     int ordinal;
     cuda_rung_choice rungs;
     int multiprocessors;
-    int shared_bytes;               /* of a multiprocessor */
+    int shared_bytes; /* of a multiprocessor */
+    int has_cooperative_launch;
     CUmodule modules[CUDA_MODULES]; /* NULL if the GPU cannot run it */
     CUfunction advance, update_rules;
     CUfunction best;
@@ -111,6 +115,7 @@ typedef struct cuda_device {
     CUfunction edit_logits;
     CUfunction truncated_naive;
     CUfunction truncated_pivots;
+    CUfunction truncated_grid, program_grid; /* NULL without cooperative launches */
     /* NULL without clusters: */
     CUfunction truncated_blocks, truncated_bounded, truncated_cluster;
     CUfunction program_blocks, program_cluster, program_pivots;

@@ -29,6 +29,7 @@
     F(cuFuncGetAttribute)                                                                          \
     F(cuFuncSetAttribute)                                                                          \
     F(cuLaunchKernelEx)                                                                            \
+    F(cuOccupancyMaxActiveBlocksPerMultiprocessor)                                                 \
     F(cuMemAlloc)                                                                                  \
     F(cuMemFree)                                                                                   \
     F(cuMemHostAlloc)                                                                              \

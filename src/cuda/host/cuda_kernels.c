@@ -39,6 +39,8 @@ static const unsigned char *const images[] = {
     [CUDA_MODULE_EDIT_LOGITS] = cuda_image_edit_logits,
     [CUDA_MODULE_TRUNCATED_NAIVE] = cuda_image_truncated_naive,
     [CUDA_MODULE_TRUNCATED_PIVOTS] = cuda_image_truncated_pivots,
+    [CUDA_MODULE_TRUNCATED_GRID] = cuda_image_truncated_grid,
+    [CUDA_MODULE_PROGRAM_GRID] = cuda_image_program_grid,
     [CUDA_MODULE_SOFTMAX] = cuda_image_softmax,
     [CUDA_MODULE_TRUNCATED_BLOCKS] = cuda_image_truncated_blocks,
     [CUDA_MODULE_TRUNCATED_CLUSTER] = cuda_image_truncated_cluster,
@@ -182,14 +184,25 @@ static gumbel_status get_single_kernels(cuda_device *cuda, gumbel_error *error)
             GUMBEL_FORWARD(get_kernel(cuda, one->module, one->name, one->shared_bytes,
                                       kernel_at(cuda, one->at), error));
     }
-    GUMBEL_FORWARD(set_waiting_carveouts(cuda, error));
-    if (!cuda->modules[CUDA_MODULE_TRUNCATED_CLUSTER])
-        return GUMBEL_OK;
+    return set_waiting_carveouts(cuda, error);
+}
+
+/* The kernels that hold a row in the shared memory of several CTAs. */
+static gumbel_status get_slice_kernels(cuda_device *cuda, gumbel_error *error)
+{
     const int bytes = cuda_cluster_max_bytes(cuda->shared_bytes);
-    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_PROGRAM_CLUSTER, "gumbel_program_cluster", bytes,
-                              &cuda->program_cluster, error));
-    return get_kernel(cuda, CUDA_MODULE_TRUNCATED_CLUSTER, "gumbel_truncated_cluster", bytes,
-                      &cuda->truncated_cluster, error);
+    if (cuda->modules[CUDA_MODULE_TRUNCATED_CLUSTER]) {
+        GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_PROGRAM_CLUSTER, "gumbel_program_cluster",
+                                  bytes, &cuda->program_cluster, error));
+        GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_TRUNCATED_CLUSTER, "gumbel_truncated_cluster",
+                                  bytes, &cuda->truncated_cluster, error));
+    }
+    if (!cuda->has_cooperative_launch)
+        return GUMBEL_OK;
+    GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_PROGRAM_GRID, "gumbel_program_grid", bytes,
+                              &cuda->program_grid, error));
+    return get_kernel(cuda, CUDA_MODULE_TRUNCATED_GRID, "gumbel_truncated_grid", bytes,
+                      &cuda->truncated_grid, error);
 }
 
 static gumbel_status get_sm80_kernels(cuda_device *cuda, gumbel_error *error)
@@ -386,6 +399,7 @@ gumbel_status cuda_load_kernels(cuda_device *cuda, gumbel_error *error)
         if (module_is_supported(i, cuda->base.capability))
             CUDA_TRY(&cuda->driver, error, cuModuleLoadData, &cuda->modules[i], images[i]);
     GUMBEL_FORWARD(get_single_kernels(cuda, error));
+    GUMBEL_FORWARD(get_slice_kernels(cuda, error));
     GUMBEL_FORWARD(get_logits_kernels(cuda, error));
     if (cuda->modules[CUDA_MODULE_FUSED_SM80]) {
         GUMBEL_FORWARD(get_sm80_kernels(cuda, error));

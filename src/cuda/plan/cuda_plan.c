@@ -83,9 +83,10 @@ static gumbel_status fail_unserved(const cuda_device *cuda, uint64_t required, g
 {
     char names[160] = "a plain draw";
     gumbel_text text = {names, sizeof names, 0};
-    if (required & GUMBEL_FEATURE_PROGRAM && !cuda->truncated_cluster)
+    if (required & GUMBEL_FEATURE_PROGRAM && !cuda->truncated_cluster && !cuda->truncated_grid)
         return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "sampling.truncation.programs",
-                           "the GPU has no thread-block clusters; set `order` instead");
+                           "the GPU has neither thread-block clusters nor cooperative launches; "
+                           "set `order` instead");
     gumbel_text_add_capabilities(&text, required);
     return gumbel_fail(error, GUMBEL_ERROR_UNSUPPORTED, "options.rungs",
                        "no allowed rung serves this call: %s", names);

@@ -14,7 +14,7 @@
 #include "cuda/run/cuda_run.h"
 
 #define CUDA_PRODUCTS  9
-#define CUDA_ROW_RUNGS 14
+#define CUDA_ROW_RUNGS 16
 
 /* A rung that multiplies hidden states with a head. */
 typedef struct cuda_product {

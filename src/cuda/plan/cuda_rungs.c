@@ -382,6 +382,43 @@ static const char *program_blocks_refuse(const cuda_device *cuda, const gumbel_p
     return "no program begins with top_k or min_p";
 }
 
+static const char *grid_refuses(const cuda_device *cuda, const gumbel_problem *p, uint32_t offered)
+{
+    const int64_t bytes = cuda_grid_bytes(p);
+    (void)offered;
+    if (!cuda->truncated_grid)
+        return "the GPU has no cooperative launches";
+    if (bytes > cuda_cluster_max_bytes(cuda->shared_bytes))
+        return "a sixteenth of a row exceeds the shared memory of a CTA";
+    return cuda_grid_rows(bytes, cuda->multiprocessors, cuda->shared_bytes) > 0
+               ? NULL
+               : "the GPU runs fewer than 16 CTAs at the same time";
+}
+
+/* Indices of the rungs that serve most requests on GPUs without clusters. */
+#define TWO_PASS 12
+#define GRID     13
+
+/* Whether a rung of rows is in a set of rungs. */
+static int has_rows(uint32_t rungs, int index) { return rungs >> (CUDA_PRODUCTS + index) & 1; }
+
+/* Candidates serve rows with a top_k of at most 256 or a min_p; one CTA serves all others, which
+ * takes a hundred times as long. A plan does not know the parameters of rows. */
+static const char *two_pass_refuses(const cuda_device *cuda, const gumbel_problem *p,
+                                    uint32_t offered)
+{
+    const uint64_t required = gumbel_required_capabilities(p);
+    const uint64_t others = GUMBEL_CAPABILITY_TOP_K | GUMBEL_CAPABILITY_JOINT;
+    if (CUDA_TWO_PASS_BYTES > cuda->shared_bytes - CUDA_RESERVED_BYTES)
+        return "candidates exceed the shared memory of a CTA";
+    if (required & GUMBEL_CAPABILITY_MIN_P && !(required & others))
+        return NULL;
+    if (has_rows(cuda->rungs.preferred, TWO_PASS) || has_rows(cuda->rungs.excluded, GRID))
+        return NULL;
+    return grid_refuses(cuda, p, offered) ? NULL
+                                          : "grid is faster, except for a min_p without a top_k";
+}
+
 /* Whether a program has at most one rule besides TEMPERATURE, and floats can decide by the rule. */
 static int has_single_rule(const gumbel_problem *p, const uint8_t *rules)
 {
@@ -413,16 +450,6 @@ static const char *program_pivots_refuse(const cuda_device *cuda, const gumbel_p
         if (!has_single_rule(p, p->programs.rules + i * GUMBEL_PROGRAM_LENGTH))
             return "a program has two rules besides the temperature, or one that changes values";
     return NULL;
-}
-
-static const char *two_pass_refuses(const cuda_device *cuda, const gumbel_problem *p,
-                                    uint32_t offered)
-{
-    (void)p;
-    (void)offered;
-    return CUDA_TWO_PASS_BYTES > cuda->shared_bytes - CUDA_RESERVED_BYTES
-               ? "candidates exceed the shared memory of a CTA"
-               : NULL;
 }
 
 const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
@@ -565,16 +592,37 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
         .refuses = cluster_refuses,
         .run = cuda_run_program,
     },
+    [TWO_PASS] =
+        {
+            .rung = {.name = "two-pass",
+                     .method = "several CTAs a row filter candidates; the last one draws",
+                     .kernels = "truncated_two_pass.cu",
+                     .supports = CAPABILITIES_OF_ROWS - GUMBEL_CAPABILITY_SUMMARIES -
+                                 GUMBEL_CAPABILITY_ROWS - GUMBEL_FEATURE_GIVEN -
+                                 GUMBEL_FEATURE_BEST - GUMBEL_FEATURE_ENTROPY},
+            .refuses = two_pass_refuses,
+            .carve = cuda_carve_two_pass,
+            .run = cuda_run_two_pass,
+        },
+    [GRID] =
+        {
+            .rung = {.name = "grid",
+                     .method = "16 CTAs a row, in their shared memory; a cooperative launch",
+                     .kernels = "truncated_grid.cu",
+                     .supports = CAPABILITIES_OF_ROWS},
+            .refuses = grid_refuses,
+            .carve = cuda_carve_grid,
+            .run = cuda_run_grid,
+        },
     {
-        .rung = {.name = "two-pass",
-                 .method = "several CTAs a row filter candidates; the last one draws",
-                 .kernels = "truncated_two_pass.cu",
-                 .supports = CAPABILITIES_OF_ROWS - GUMBEL_CAPABILITY_SUMMARIES -
-                             GUMBEL_CAPABILITY_ROWS - GUMBEL_FEATURE_GIVEN - GUMBEL_FEATURE_BEST -
-                             GUMBEL_FEATURE_ENTROPY},
-        .refuses = two_pass_refuses,
-        .carve = cuda_carve_two_pass,
-        .run = cuda_run_two_pass,
+        .rung = {.name = "program-grid",
+                 .method = "16 CTAs a row run the rules of its program; a cooperative launch",
+                 .kernels = "program_grid.cu",
+                 .supports = GUMBEL_CAPABILITY_END - 1 - GUMBEL_CAPABILITY_PRODUCT,
+                 .requires_any = GUMBEL_FEATURE_PROGRAM},
+        .refuses = grid_refuses,
+        .carve = cuda_carve_grid,
+        .run = cuda_run_program_grid,
     },
     {
         .rung = {.name = "alone",

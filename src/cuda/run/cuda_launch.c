@@ -17,17 +17,14 @@ static gumbel_status fail_launch(const cuda_job *job, cuda_shape shape, CUresult
     return cuda_driver_fail(&job->cuda->driver, result, call, job->error);
 }
 
-gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape shape,
-                          void **arguments)
+/* Queue a kernel with a launch attribute; NULL: none. */
+static gumbel_status launch_with(const cuda_job *job, CUfunction kernel, cuda_shape shape,
+                                 CUlaunchAttribute *attribute, void **arguments)
 {
     GUMBEL_ASSERT(kernel && job->cuda);
     GUMBEL_ASSERT(shape.ctas >= 1 && shape.ctas <= INT32_MAX);
     GUMBEL_ASSERT(shape.threads >= 32 && shape.threads <= 1024 && shape.threads % 32 == 0);
     GUMBEL_ASSERT(shape.shared_bytes >= 0);
-    CUlaunchAttribute overlap = {
-        .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-        .value.programmaticStreamSerializationAllowed = 1,
-    };
     CUlaunchConfig config = {
         .gridDimX = (unsigned)shape.ctas,
         .gridDimY = 1,
@@ -37,11 +34,30 @@ gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape sha
         .blockDimZ = 1,
         .sharedMemBytes = (unsigned)shape.shared_bytes,
         .hStream = job->stream,
-        .attrs = &overlap,
-        .numAttrs = shape.overlaps && job->cuda->base.capability >= CUDA_SM90_CAPABILITY,
+        .attrs = attribute,
+        .numAttrs = attribute != NULL,
     };
     CUresult result = job->cuda->driver.cuLaunchKernelEx(&config, kernel, arguments, NULL);
     return result == CUDA_SUCCESS ? GUMBEL_OK : fail_launch(job, shape, result);
+}
+
+gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape shape,
+                          void **arguments)
+{
+    CUlaunchAttribute overlap = {
+        .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        .value.programmaticStreamSerializationAllowed = 1,
+    };
+    const int overlaps = shape.overlaps && job->cuda->base.capability >= CUDA_SM90_CAPABILITY;
+    return launch_with(job, kernel, shape, overlaps ? &overlap : NULL, arguments);
+}
+
+gumbel_status cuda_launch_cooperatively(const cuda_job *job, CUfunction kernel, cuda_shape shape,
+                                        void **arguments)
+{
+    CUlaunchAttribute cooperative = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value.cooperative = 1};
+    GUMBEL_ASSERT(!shape.overlaps); /* the previous launch would occupy multiprocessors */
+    return launch_with(job, kernel, shape, &cooperative, arguments);
 }
 
 gumbel_status cuda_launch_in_context(const cuda_job *job, CUfunction kernel, cuda_shape shape,

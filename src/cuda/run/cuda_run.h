@@ -8,6 +8,7 @@
 
 #include "core/workspace.h"
 #include "cuda/common/cuda_params.h"
+#include "cuda/common/cuda_program_params.h"
 #include "cuda/common/cuda_statistics_params.h"
 #include "cuda/common/cuda_truncated_params.h"
 #include "cuda/host/cuda_device.h"
@@ -46,8 +47,7 @@ typedef struct cuda_workspace {
     int32_t *row_states;        /* [B]: CUDA_ROW_... */
     uint8_t *stored_subtiles;   /* [blocks][B rounded up to 32] */
     float *unseen_block_maxima; /* [B, blocks], if penalties lower tokens of a history */
-    uint64_t *exchange;         /* [cuda_pivot_exchange_words()]: words that CTAs of a row
-                                 * exchange */
+    uint64_t *exchange;         /* words that CTAs of a row exchange (cuda_truncated_params) */
     uint64_t *counters;         /* [B][CUDA_THRESHOLD_WORDS] */
     cuda_split_result *split_results; /* [B, splits] */
     cuda_candidate *candidates; /* [B, splits, CUDA_TRUNCATED_CANDIDATES]; NULL if rows are not
@@ -83,6 +83,10 @@ typedef struct cuda_shape {
  * in job->error. `arguments` are those of cuLaunchKernelEx(), copied before it returns. */
 gumbel_status cuda_launch(const cuda_job *job, CUfunction kernel, cuda_shape shape,
                           void **arguments);
+
+/* As cuda_launch(), of CTAs that run at the same time; at most as many as the GPU can run. */
+gumbel_status cuda_launch_cooperatively(const cuda_job *job, CUfunction kernel, cuda_shape shape,
+                                        void **arguments);
 
 /* Make the context current and queue a kernel of one argument. */
 gumbel_status cuda_launch_in_context(const cuda_job *job, CUfunction kernel, cuda_shape shape,
@@ -190,6 +194,9 @@ gumbel_status cuda_run_program_blocks(const cuda_job *job);
 cuda_carver cuda_carve_program_pivots;
 gumbel_status cuda_run_program_pivots(const cuda_job *job);
 gumbel_status cuda_run_program(const cuda_job *job);
+cuda_carver cuda_carve_grid;
+gumbel_status cuda_run_grid(const cuda_job *job);
+gumbel_status cuda_run_program_grid(const cuda_job *job);
 cuda_carver cuda_carve_two_pass;
 gumbel_status cuda_run_two_pass(const cuda_job *job);
 gumbel_status cuda_run_alone(const cuda_job *job);
@@ -234,7 +241,11 @@ int64_t cuda_count_pivot_splits(const gumbel_problem *problem);
 /* Makes a draw zero the words by which the CTAs of such a row exchange results. */
 void cuda_zero_exchange(cuda_params *draw, const cuda_workspace *workspace);
 
-/* Shared memory of a CTA of a cluster that holds a row. */
+/* Shared memory of a CTA of a cluster, or of a cooperative launch, that holds a row. */
 int64_t cuda_cluster_bytes(const gumbel_problem *problem);
+int64_t cuda_grid_bytes(const gumbel_problem *problem);
+
+/* The parameters of kernels that draw by programs. */
+cuda_program_params cuda_get_program_params(const cuda_job *job);
 
 #endif

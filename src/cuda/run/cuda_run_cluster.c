@@ -7,7 +7,6 @@
  */
 #include "core/fail.h"
 #include "maths/edits.h"
-#include "cuda/common/cuda_program_params.h"
 #include "cuda/run/cuda_run.h"
 
 #include <string.h>
@@ -73,8 +72,7 @@ gumbel_status cuda_run_fallback_rows(const cuda_job *job)
     return launch_clusters(job, &p, job->cuda->truncated_cluster);
 }
 
-/* The parameters of kernels that draw by programs. */
-static cuda_program_params get_program_params(const cuda_job *job)
+cuda_program_params cuda_get_program_params(const cuda_job *job)
 {
     cuda_program_params p = {.call = cuda_get_truncated_params(job)};
     const gumbel_programs *programs = &p.call.problem.programs;
@@ -85,7 +83,7 @@ static cuda_program_params get_program_params(const cuda_job *job)
 
 gumbel_status cuda_run_program(const cuda_job *job)
 {
-    cuda_program_params p = get_program_params(job);
+    cuda_program_params p = cuda_get_program_params(job);
     return launch_clusters(job, &p.call, job->cuda->program_cluster);
 }
 
@@ -165,7 +163,7 @@ gumbel_status cuda_run_bounded(const cuda_job *job)
 
 gumbel_status cuda_run_program_blocks(const cuda_job *job)
 {
-    cuda_program_params p = get_program_params(job);
+    cuda_program_params p = cuda_get_program_params(job);
     return launch_blocks(job, &p.call, job->cuda->program_blocks, job->cuda->program_cluster);
 }
 
@@ -226,7 +224,7 @@ void cuda_carve_program_pivots(gumbel_cursor *cursor, const cuda_device *cuda,
 
 gumbel_status cuda_run_program_pivots(const cuda_job *job)
 {
-    cuda_program_params p = get_program_params(job);
+    cuda_program_params p = cuda_get_program_params(job);
     p.call.row_states = job->workspace.row_states;
     GUMBEL_ASSERT(p.call.row_states);
     GUMBEL_FORWARD(launch_pivots(job, &p.call, job->cuda->program_pivots));

@@ -108,6 +108,8 @@ EXPORTED CUresult cuStreamCreate(CUstream *stream, unsigned flags)
     return CUDA_SUCCESS;
 }
 
+enum { MULTIPROCESSORS = 132 };
+
 /* Shared memory of a multiprocessor: the table of the CUDA C++ Programming Guide. */
 static int shared_bytes_of(int capability)
 {
@@ -141,7 +143,7 @@ EXPORTED CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute,
     (void)device;
     *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR   ? capability / 10
              : attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? capability % 10
-             : attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT     ? 132
+             : attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT     ? MULTIPROCESSORS
              : attribute == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR ? shared
              : attribute == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN    ? shared - 1024
                                                                                      : 1024;
@@ -187,6 +189,35 @@ static void check_wait(const kernel *k)
         }
 }
 
+/* Two CTAs a multiprocessor, or one whose shared memory leaves no room for another. */
+EXPORTED CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *ctas, CUfunction function,
+                                                              int threads, size_t shared_bytes)
+{
+    const char *named = getenv("NULL_CAPABILITY");
+    const int fit = shared_bytes_of(named ? atoi(named) : 90) / ((int)shared_bytes + 1024);
+    (void)function, (void)threads;
+    *ctas = fit < 2 ? fit : 2;
+    return CUDA_SUCCESS;
+}
+
+/* A kernel whose CTAs wait for each other must be launched cooperatively, by CTAs that all run at
+ * the same time: otherwise it could wait forever. */
+static void check_cooperation(const CUlaunchConfig *config, const kernel *k)
+{
+    const char *end = strrchr(k->name, '_');
+    const int waits = end && strcmp(end, "_grid") == 0;
+    int cooperates = 0, ctas = 0;
+    for (unsigned i = 0; i < config->numAttrs; i++)
+        cooperates |= config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE &&
+                      config->attrs[i].value.cooperative == 1;
+    cuOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, NULL, 0, config->sharedMemBytes);
+    if (waits == cooperates && (!waits || config->gridDimX <= (unsigned)(MULTIPROCESSORS * ctas)))
+        return;
+    fprintf(stderr, "%s: %u CTAs are launched%s\n", k->name, config->gridDimX,
+            cooperates ? " cooperatively" : "");
+    abort();
+}
+
 EXPORTED CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function,
                                    void **arguments, void **extra)
 {
@@ -198,6 +229,7 @@ EXPORTED CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction func
         abort();
     }
     check_wait(k);
+    check_cooperation(config, k);
     return launch_on(config->hStream, k->name);
 }
 

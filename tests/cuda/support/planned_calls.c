@@ -15,6 +15,8 @@ cuda_device plan_device(int hopper)
     generated.shared_bytes = (hopper ? 228 : 164) * 1024;
     generated.fused_sm80[CUDA_BF16][0] = (CUfunction)&generated;
     generated.truncated_cluster = hopper ? (CUfunction)&generated : NULL;
+    generated.truncated_grid = (CUfunction)&generated;
+    generated.has_cooperative_launch = 1;
     return generated;
 }
 
