@@ -65,9 +65,21 @@ static const struct comparison {
     {"two-pass",
      "-blocks,-cluster",
      "-blocks,-cluster,-two-pass",
+     {"min_p = 0.05", 0, 1, 0.05f},
+     LOGITS,
+     {1, 8, 64, 256}},
+    {"grid",
+     "-blocks,-cluster",
+     "-blocks,-cluster,-grid",
      {"k = 50, p = 0.95", 50, 0.95f, 0},
      LOGITS,
-     {1, 8, 64}},
+     {1, 8, 64, 256}},
+    {"grid",
+     "-blocks,-cluster",
+     "-blocks,-cluster,-grid",
+     {"k = 1000", 1000, 1, 0},
+     LOGITS,
+     {1, 8, 64, 256}},
 };
 
 struct rung_point {

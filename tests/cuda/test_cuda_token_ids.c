@@ -23,7 +23,7 @@ static request *make_table_request(int index, int fused, int32_t **ids)
     }
     plan.kept_capacity = gpu_has_clusters() && index % 3 == 0 ? 50 : 0;
     plan.entropy = index % 4 == 1;
-    plan.programs = gpu_has_clusters() && index % 5 == 2 ? 2 : 0;
+    plan.programs = index % 5 == 2 ? 2 : 0;
     *ids = table_make((table_kind)(index % TABLE_KINDS), plan.vocab, plan.vocab + 100000, &random);
     request *req = request_make(&plan, cpu);
     req->programs.xtc_keep = (gumbel_token_lists){0};

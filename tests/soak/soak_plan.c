@@ -313,7 +313,7 @@ static void remove_unsupported(soak_plan *plan, uint64_t *random)
     choose_table(plan, random);
 }
 
-void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, int clusters, uint64_t *random)
+void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, uint64_t *random)
 {
     uint32_t kind = random_below(random, 100);
     *plan = (soak_plan){.req.seed = random_bits(random) >> 20, .req.samples = 1};
@@ -330,8 +330,6 @@ void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, int clusters,
     else
         plan_any_call(plan, multiprocessors, random);
     choose_kept_lists(plan, random);
-    if (!clusters)
-        plan->req.programs = plan->req.single_rule = 0;
     plan->req.entropy = one_in(8, random);
     plan->rules = !plan->screened && one_in(plan->req.programs ? 2 : 10, random);
     plan->few_allowed = plan->req.transforms && one_in(3, random);

@@ -41,10 +41,9 @@ typedef struct soak_plan {
     int steps;
 } soak_plan;
 
-/* A random plan for a GPU with `multiprocessors`, which has thread-block clusters if `clusters`. In
- * a third of the plans the product stores only logits above a bound; one in ten has a screen; one
- * in five has programs, if the GPU supports them. */
-void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, int clusters, uint64_t *random);
+/* A random plan for a GPU with `multiprocessors`. In a third of the plans the product stores only
+ * logits above a bound; one in ten has a screen; one in five has programs. */
+void soak_plan_at_random(soak_plan *plan, int64_t multiprocessors, uint64_t *random);
 
 /* Writes one line that describes the plan to `text`. */
 void soak_plan_describe(const soak_plan *plan, char *text, size_t bytes);

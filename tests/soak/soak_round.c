@@ -65,7 +65,7 @@ static void make_calls(soak_round *round)
     for (int i = 0; i < round->count; i++) {
         soak_plan plan;
         char text[640];
-        soak_plan_at_random(&plan, hogs_most(), gpu_has_clusters(), random);
+        soak_plan_at_random(&plan, hogs_most(), random);
         soak_plan_describe(&plan, text, sizeof text);
         watch_add("stream %d: %s", i, text);
         round->calls[i] = soak_call_make(&plan, random_bits(random));

@@ -86,7 +86,7 @@ extern gpu_driver driver;
 #define GPU(function, ...) gpu_require(driver.function(__VA_ARGS__), #function)
 void gpu_require(CUresult result, const char *call);
 
-/* Whether the GPU has thread-block clusters, which programs of rules require. */
+/* Whether the GPU has thread-block clusters. */
 int gpu_has_clusters(void);
 
 /* The GPU's context, for threads that a test starts. */
