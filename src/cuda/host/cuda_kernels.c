@@ -147,7 +147,8 @@ static CUfunction *kernel_at(cuda_device *cuda, size_t at)
 static const char *const dtypes[] = {[CUDA_BF16] = "bf16", [CUDA_F16] = "f16", [CUDA_F32] = "f32"};
 
 /* Get a kernel by name. Reading an attribute loads it onto the GPU now, so that its first launch
- * does not wait. On a GPU that has less than `shared_bytes`, launches can use the default 48 KiB. */
+ * does not wait. On a GPU that has less than `shared_bytes`, launches can use the default of 48
+ * KiB. */
 static gumbel_status get_kernel(cuda_device *cuda, cuda_module module, const char *name,
                                 int shared_bytes, CUfunction *kernel, gumbel_error *error)
 {
