@@ -80,7 +80,7 @@ static void screens_are_used_where_faster(void **state)
 static void bytes_are_used_on_every_gpu(void **state)
 {
     cuda_device hopper = plan_device(1), ampere = plan_device(0), ada = plan_device(0);
-    const gumbel_problem rows = plan_problem(CUDA_SCREEN_ROWS_MAX, 4096, 0);
+    const gumbel_problem rows = plan_problem(CUDA_SCREEN_SM80_DRAWS, 4096, 0);
     gumbel_problem p = rows;
     gumbel_error error = {0};
     (void)state;
@@ -95,8 +95,15 @@ static void bytes_are_used_on_every_gpu(void **state)
     p.features = GUMBEL_FEATURE_MASK;
     assert_string_equal(plan_rungs(&ampere, &p, 0), "screen-tensor");
     p.batch = 16;
-    p.sampling.num_samples = 4;
+    p.sampling.num_samples = 2;
     assert_string_equal(plan_rungs(&ampere, &p, 0), "screen-tensor");
+    p.sampling.num_samples = 4; /* more draws than pay for a screen */
+    p.features = 0;
+    assert_string_equal(plan_rungs(&ampere, &p, 0), "tensor");
+    assert_int_equal(cuda_read_rungs(&ampere.rungs, "screen-tensor", "f", &error), GUMBEL_OK);
+    assert_string_equal(plan_rungs(&ampere, &p, 0), "screen-tensor");
+    assert_int_equal(cuda_read_rungs(&ampere.rungs, "", "f", &error), GUMBEL_OK);
+    p.features = GUMBEL_FEATURE_MASK;
     p.batch = 1;
     p.sampling.num_samples = 17; /* more than the full pass draws */
     assert_string_equal(plan_rungs(&ampere, &p, 0), "naive draw-edits");
@@ -153,6 +160,9 @@ static void screen_limits_are_explained(void **state)
     assert_explained(&ampere, &p, "not screen-tensor: does not support truncation, top_k\n");
     p.truncation.top_k.data = NULL;
     p.features = 0;
+    p.sampling.num_samples = 2;
+    assert_explained(&ampere, &p,
+                     "not screen-tensor: more than 32 draws are faster by the full pass\n");
     p.sampling.num_samples = 3;
     assert_explained(&hopper, &p,
                      "not screen: there are more than 64 draws (rows times samples)\n");

@@ -186,6 +186,9 @@ static const char *screen_tensor_refuses(const cuda_device *cuda, const gumbel_p
         return "hopper draws the full pass, and its logits have other bits";
     if (cuda->rungs.excluded >> TENSOR & 1)
         return "tensor is excluded, whose logits it computes";
+    if (!(cuda->rungs.preferred & CUDA_SCREEN_RUNGS) &&
+        cuda_screen_draws(p) > CUDA_SCREEN_SM80_DRAWS)
+        return "more than 32 draws are faster by the full pass";
     if (p->weight.dtype != p->hidden.dtype || p->weight.dtype == GUMBEL_FLOAT32)
         return "weights and hidden states are not both bfloat16 or both float16";
     if (p->hidden_size % 8 != 0)

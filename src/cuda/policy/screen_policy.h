@@ -184,6 +184,8 @@ static inline int cuda_screen_sm80_bytes(int width, int stages)
     return stages * CUDA_SCREEN_STAGE_BYTES(width, 0) + CUDA_SCREEN_SM80_SIDE_BYTES(width);
 }
 
+/* The most draws for which the product by mma.sync is faster than the full pass. */
+#define CUDA_SCREEN_SM80_DRAWS 32
 /* Widths of cuda_sm80_widths that the full pass after such a draw is compiled for. */
 #define CUDA_SCREEN_SM80_FALLBACK_WIDTHS 3
 
