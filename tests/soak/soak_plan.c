@@ -344,6 +344,8 @@ int soak_plan_suits_cpu(const soak_plan *plan)
     /* The tolerance for listed log-probabilities is computed from lse. */
     int comparable = !req->num_top || plan->outputs & SOAK_MASS;
     int fused = req->hidden_size > 0;
+    /* Hopper's entropies of plain draws have an error bound (test_cuda_statistics.c). */
+    comparable &= !(fused && req->entropy && !req->truncation && !req->programs);
     return comparable && !plan->nodes && draws <= CPU_DRAWS_MAX && (plan->exact || !fused) &&
            req->batch * req->vocab * req->hidden_size <= CPU_MACS_MAX;
 }

@@ -11,13 +11,12 @@ import vllm
 
 from .._calls import sample_calls as _sampling
 from .counts import logger
+from .draft_models import draws_drafts
 from .vllm_versions import is_known
 
 
 def _has_random_drafts(config: Any) -> bool:
     """Whether vLLM draws an engine's drafts, with noise of their own."""
-    from .drafting import draws_drafts  # which imports this module
-
     drafts = config.speculative_config
     if getattr(drafts, "draft_sample_method", None) != "probabilistic":
         return False
