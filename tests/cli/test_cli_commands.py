@@ -53,9 +53,9 @@ class Info(Case):
         self.assertRegex(info["cuda_architectures"], r"^$|^(sm_\d+a? ?)+(compute_\d+ ?)*$")
         names = info["cuda_architectures"].split()
         for images in (*info["cuda_images"].values(), *(each["images"] for each in info["gpus"])):
-            self.assertEqual(list(images), ["portable", "clusters", "hopper"])
+            self.assertEqual(list(images), ["portable", "tensor", "clusters", "hopper"])
             self.assertLessEqual(set(images.values()), {"", *names})
-        hopper = ["sm_90", "sm_90", "sm_90a"] if names else [""] * 3
+        hopper = ["sm_90", "sm_90", "sm_90", "sm_90a"] if names else [""] * 4
         self.assertEqual(list(info["cuda_images"]["9.0"].values()), hopper)
         self.assertEqual(info["cuda_images"]["12.0"]["hopper"], "")
         self.assertEqual(info["gpus"] == [], bool(re.search("^cuda ", self.succeed("info"), re.M)))
