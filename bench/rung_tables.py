@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/kernels.md: the rungs of src/cuda/plan/cuda_rungs.c, with measured times."""
+"""The tables of docs/kernels.md: the rungs of src/cuda/plan/, with measured times."""
 
 import re
 
 from result_tables import ROOT, load, median, stamp, table
 
-RUNGS = ROOT / "src" / "cuda" / "plan" / "cuda_rungs.c"
+RUNGS = [ROOT / "src" / "cuda" / "plan" / name
+         for name in ("cuda_product_rungs.c", "cuda_row_rungs.c", "cuda_refusals.h")]
 RUNG = re.compile(r"\.name = (\"[^\"]+\"),\s*\.method =\s+((?:\"[^\"]*\"\s*)+),\s*"
                   r"\.kernels =\s+((?:\"[^\"]*\"\s*)+),\s*\.supports =\s+(.*?)"
                   r"(?:,\s*\.requires_any =\s+(.*?))?\},", re.DOTALL)
 REFUSES = re.compile(r"\.refuses = (\w+)")
-REFUSALS = r"static const char \*%s\(.*?\n\}"
+REFUSALS = r"const char \*%s\(.*?\n\}"
 # The words that a table has for capabilities: for sets of them, and for single ones.
 SETS = {
     "GUMBEL_FEATURE_TRANSFORMS": ["mask", "banned", "bias", "penalties"],
@@ -57,7 +58,7 @@ def joined(literals):
 
 def rungs():
     """Yields, for the rungs of products and of rows, a row of the table for each rung."""
-    text = RUNGS.read_text()
+    text = "".join(path.read_text() for path in RUNGS)
     products, rows = text.split("cuda_products[CUDA_PRODUCTS]")[1].split(
         "cuda_row_rungs[CUDA_ROW_RUNGS]")
     for part in (products, rows):
@@ -79,7 +80,7 @@ def rungs():
                 if why[1] == "screen_tensor_refuses":
                     reasons.append("as tensor")
                 if "refuse_many_allowed(" in body:
-                    few = re.search(REFUSALS % "refuse_many_allowed", text, re.DOTALL)[0]
+                    few = re.search(REFUSALS % "cuda_refuse_many_allowed", text, re.DOTALL)[0]
                     reasons[:0] = re.findall(r'(?:return|:)\s+"([^"]+)"', few)
                 if why[1] == "allowed_refuses":
                     reasons.append("as hopper")

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans of calls: chooses the kernels that serve a call, from two tables (cuda_rungs.c).
+ * Plans of calls: chooses the kernels that serve a call, from two tables
+ * (cuda_product_rungs.c, cuda_row_rungs.c).
  *
  * A call from a head uses the first product that supports all its capabilities; that product also
  * draws. If there is none, the first product that can store logits does so, and the first row rung

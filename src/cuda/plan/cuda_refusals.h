@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Definitions that both tables of rungs use (cuda_product_rungs.c, cuda_row_rungs.c).
+ */
+#ifndef GUMBEL_CUDA_REFUSALS_H
+#define GUMBEL_CUDA_REFUSALS_H
+
+#include "cuda/plan/cuda_plan.h"
+
+/* Capabilities of a draw that reads its logits once. */
+#define CAPABILITIES_OF_A_DRAW                                                                     \
+    (GUMBEL_CAPABILITY_SAMPLES | GUMBEL_CAPABILITY_SOFT_CAP | GUMBEL_CAPABILITY_SCALE |            \
+     GUMBEL_CAPABILITY_SUMMARIES)
+
+/* Why a call does not allow few tokens; NULL if it does. From a quarter of a head on, the full pass
+ * can be faster: a product of gathered weights serves eight rows at once. */
+const char *cuda_refuse_many_allowed(const gumbel_problem *p);
+
+/* Why a cluster cannot hold a row in shared memory; NULL if it can. `offered` is not used. */
+const char *cuda_cluster_refuses(const cuda_device *cuda, const gumbel_problem *p,
+                                 uint32_t offered);
+
+#endif
