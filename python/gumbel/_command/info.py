@@ -23,8 +23,8 @@ def add_command(commands: Any) -> None:
 
 
 # Capabilities with examples of their GPUs.
-KNOWN = {80: "A100", 86: "A10, RTX 3090", 89: "L40S, RTX 4090", 90: "H100, H200", 100: "B200",
-         120: "RTX 5090"}  # fmt: skip
+KNOWN = {75: "T4, RTX 2080", 80: "A100", 86: "A10, RTX 3090", 89: "L40S, RTX 4090",
+         90: "H100, H200", 100: "B200", 120: "RTX 5090"}  # fmt: skip
 
 
 def describe_images(capability: str, images: tuple[tuple[str, str], ...]) -> str:
