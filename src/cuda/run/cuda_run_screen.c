@@ -11,12 +11,22 @@ static int64_t count_depth_tiles(const gumbel_problem *p)
     return (p->hidden_size + CUDA_SCREEN_TILE - 1) / CUDA_SCREEN_TILE;
 }
 
+/* Columns of the product of a call's planes. */
+static size_t count_product_columns(const gumbel_problem *p)
+{
+    return (size_t)cuda_screen_widths[cuda_screen_width_for(cuda_screen_draws(p))];
+}
+
+/* Groups of draws whose candidates are scored together. */
+static size_t count_draw_groups(const gumbel_problem *p)
+{
+    return (size_t)(cuda_screen_draws(p) + CUDA_SCREEN_GROUP - 1) / CUDA_SCREEN_GROUP;
+}
+
 void cuda_carve_screen_sm80(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
                             cuda_workspace *workspace)
 {
-    const size_t draws = (size_t)cuda_screen_draws(p);
-    const size_t width = (size_t)cuda_screen_widths[cuda_screen_width_for((int64_t)draws)];
-    const size_t groups = (draws + CUDA_SCREEN_GROUP - 1) / CUDA_SCREEN_GROUP;
+    const size_t width = count_product_columns(p), groups = count_draw_groups(p);
     cuda_screen_workspace *w = &workspace->screen;
     (void)cuda;
     w->planes = gumbel_carve_array(cursor, (size_t)count_depth_tiles(p), width, CUDA_SCREEN_TILE);
@@ -30,8 +40,7 @@ void cuda_carve_screen(gumbel_cursor *cursor, const cuda_device *cuda, const gum
                        cuda_workspace *workspace)
 {
     const size_t draws = (size_t)cuda_screen_draws(p);
-    const size_t width = (size_t)cuda_screen_widths[cuda_screen_width_for((int64_t)draws)];
-    const size_t groups = (draws + CUDA_SCREEN_GROUP - 1) / CUDA_SCREEN_GROUP;
+    const size_t width = count_product_columns(p), groups = count_draw_groups(p);
     cuda_screen_workspace *w = &workspace->screen;
     cuda_carve_screen_sm80(cursor, cuda, p, workspace);
     w->coarse_errors = gumbel_carve_array(cursor, width, 1, sizeof *w->coarse_errors);
