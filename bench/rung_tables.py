@@ -6,12 +6,13 @@ import re
 from result_tables import ROOT, load, median, stamp, table
 
 RUNGS = [ROOT / "src" / "cuda" / "plan" / name
-         for name in ("cuda_product_rungs.c", "cuda_row_rungs.c", "cuda_refusals.h")]
+         for name in ("cuda_refusals.h", "cuda_row_refusals.c", "cuda_product_rungs.c",
+                      "cuda_row_rungs.c")]
 RUNG = re.compile(r"\.name = (\"[^\"]+\"),\s*\.method =\s+((?:\"[^\"]*\"\s*)+),\s*"
                   r"\.kernels =\s+((?:\"[^\"]*\"\s*)+),\s*\.supports =\s+(.*?)"
                   r"(?:,\s*\.requires_any =\s+(.*?))?\},", re.DOTALL)
 REFUSES = re.compile(r"\.refuses = (\w+)")
-REFUSALS = r"const char \*%s\(.*?\n\}"
+REFUSAL = r"const char \*%s\([^;]*?\)\s*\{(.*?)\n\}"
 # The words that a table has for capabilities: for sets of them, and for single ones.
 SETS = {
     "GUMBEL_FEATURE_TRANSFORMS": ["mask", "banned", "bias", "penalties"],
@@ -42,7 +43,7 @@ def capability_words(expression, text):
         again = capability_words("|".join(added), text).split(", ")
         left_out = ", ".join(word for word in words if word not in again)
         return "all" + (f" except {left_out}" if left_out else "")
-    without = re.findall(r"& ~(GUMBEL_\w+)", expression)
+    without = re.findall(r"&\s*~(GUMBEL_\w+)", expression)
     words = []
     for name in re.findall(r"GUMBEL_\w+", expression):
         if name not in without:
@@ -56,41 +57,41 @@ def joined(literals):
     return "".join(re.findall(r'"([^"]*)"', literals))
 
 
+def reasons(function, text, rungs_of):
+    """Why a function of C refuses calls: its own reasons, and those of the functions that it calls,
+    or "as RUNG" if a rung refuses by such a function. Conditions are not followed."""
+    body = re.search(REFUSAL % function, text, re.DOTALL)[1]
+    for reason, called, problem in re.findall(
+            r'(?:return|:|\?)\s+"([^"]+)"|(?:return|=|:)\s+(\w+)\((?:cuda, )?(&?)', body):
+        if reason:
+            yield reason
+        elif called in rungs_of:  # a copy of the problem has one sample
+            yield f"as {rungs_of[called]}" + (", except samples" if problem else "")
+        elif "refuse" in called:
+            yield from reasons(called, text, rungs_of)
+
+
 def rungs():
     """Yields, for the rungs of products and of rows, a row of the table for each rung."""
     text = "".join(path.read_text() for path in RUNGS)
     products, rows = text.split("cuda_products[CUDA_PRODUCTS]")[1].split(
         "cuda_row_rungs[CUDA_ROW_RUNGS]")
-    for part in (products, rows):
+    parts = [[(RUNG.match(block.strip()), REFUSES.search(block))
+              for block in part.split(".rung = {")[1:]] for part in (products, rows)]
+    rungs_of = {}
+    for found, why in (*parts[0], *parts[1]):
+        if why:
+            rungs_of.setdefault(why[1], joined(found[1]))
+    for part in parts:
         entries = []
-        for block in part.split(".rung = {")[1:]:
-            found = RUNG.match(block.strip())
-            why = REFUSES.search(block)
-            reasons = []
-            if why:
-                body = re.search(REFUSALS % why[1], text, re.DOTALL)[0]
-                reasons = re.findall(r'(?:return|:)\s+"([^"]+)"', body)
-                if why[1] in ("bounded_refuses", "program_blocks_refuse"):
-                    reasons.insert(0, "as blocks")
-                if why[1] == "screen_truncated_refuses":
-                    reasons = ["as screen, except samples", *reasons, "as cluster"]
-                if "refuse_screen_call(" in body:
-                    common = re.search(REFUSALS % "refuse_screen_call", text, re.DOTALL)[0]
-                    reasons[:0] = re.findall(r'(?:return|:)\s+"([^"]+)"', common)
-                if why[1] == "screen_tensor_refuses":
-                    reasons.append("as tensor")
-                if "refuse_many_allowed(" in body:
-                    few = re.search(REFUSALS % "cuda_refuse_many_allowed", text, re.DOTALL)[0]
-                    reasons[:0] = re.findall(r'(?:return|:)\s+"([^"]+)"', few)
-                if why[1] == "allowed_refuses":
-                    reasons.append("as hopper")
-                if "cluster_refuses(" in body and why[1] == "blocks_refuse":
-                    reasons.insert(0, "as cluster")
+        for found, why in part:
+            others = {f: rung for f, rung in rungs_of.items() if not why or f != why[1]}
+            refusals = dict.fromkeys(reasons(why[1], text, others) if why else [])
             serves = capability_words(found[4], text)
             if found[5]:
                 serves += f"; only with {capability_words(found[5], text)}"
             entries.append([joined(found[1]), joined(found[2]), joined(found[3]), serves,
-                            "; ".join(reasons) or "-"])
+                            "; ".join(refusals) or "-"])
         yield entries
 
 

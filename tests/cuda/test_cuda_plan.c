@@ -15,7 +15,7 @@
 /* ------------------------------------------------------------------------ calls by name ---- */
 
 enum { K = 1, P = 2, MIN_P = 4, JOINT = 8, EXACT = 16, LAST = 32 };
-enum { NUCLEUS = 25 }; /* among the calls */
+enum { NUCLEUS = 26 }; /* among the calls */
 #define KEPT_SETS (GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_KEPT_IDS)
 
 static const struct call {
@@ -36,23 +36,24 @@ static const struct call {
     {"mask, lse", 32, 0, GUMBEL_FEATURE_MASK, 0, 1, 1, 0, 0, "edit", "edit"},
     {"banned, head", 32, 4096, GUMBEL_FEATURE_BANNED, 0, 0, 1, 0, 0, "hopper-statistics",
      "tensor edit"},
-    {"k, head, 32", 32, 4096, 0, K, 0, 1, 0, 0, "hopper bounded", "tensor grid"},
+    {"k, head, 32", 32, 4096, 0, K, 0, 1, 0, 0, "hopper bounded", "tensor blocks-grid"},
     {"k and p, head, 5", 5, 4096, 0, K | P, 0, 1, 0, 0, "hopper bounded", "tensor grid"},
     {"k, head, 4", 4, 4096, 0, K, 0, 1, 0, 0, "hopper blocks", "tensor grid"},
-    {"k, head, 256", 256, 4096, 0, K, 0, 1, 0, 0, "hopper blocks", "tensor grid"},
-    {"k, logits, 17", 17, 0, 0, K, 0, 1, 0, 0, "blocks", "grid"},
-    {"k, logits, 16", 16, 0, 0, K, 0, 1, 0, 0, "cluster", "grid"},
-    {"min_p, logits", 32, 0, 0, MIN_P, 1, 4, 0, 0, "blocks", "two-pass"},
+    {"k, head, 256", 256, 4096, 0, K, 0, 1, 0, 0, "hopper blocks", "tensor blocks-grid"},
+    {"k, logits, 17", 17, 0, 0, K, 0, 1, 0, 0, "blocks", "blocks-grid"},
+    {"k, logits, 14", 14, 0, 0, K, 0, 1, 0, 0, "cluster", "blocks-grid"},
+    {"k, logits, 13", 13, 0, 0, K, 0, 1, 0, 0, "cluster", "grid"},
+    {"min_p, logits", 32, 0, 0, MIN_P, 1, 4, 0, 0, "blocks", "blocks-grid"},
     {"min_p and penalties, head", 32, 4096, GUMBEL_FEATURE_PENALTIES, MIN_P, 1, 1, 0, 1,
-     "hopper bounded", "tensor two-pass"},
-    {"k and min_p, logits", 32, 0, 0, K | MIN_P, 0, 1, 0, 0, "blocks", "grid"},
+     "hopper bounded", "tensor blocks-grid"},
+    {"k and min_p, logits", 32, 0, 0, K | MIN_P, 0, 1, 0, 0, "blocks", "blocks-grid"},
     {"joint, logits", 32, 0, 0, K | P | JOINT, 0, 1, 0, 0, "cluster", "grid"},
-    {"min_p last, logits", 32, 0, 0, K | P | MIN_P | LAST, 0, 1, 0, 0, "blocks", "grid"},
+    {"min_p last, logits", 32, 0, 0, K | P | MIN_P | LAST, 0, 1, 0, 0, "blocks", "blocks-grid"},
     {"min_p last, head", 32, 4096, 0, K | P | MIN_P | LAST, 0, 1, 0, 0, "hopper bounded",
-     "tensor grid"},
+     "tensor blocks-grid"},
     {"p of all, min_p last", 32, 0, 0, P | MIN_P | LAST, 0, 1, 0, 0, "cluster", "grid"},
     {"p, and min_p last", 32, 0, 0, P | LAST, 0, 1, 0, 0, "pivots", "pivots"},
-    {"exact ties", 32, 0, 0, K | EXACT, 0, 1, 0, 0, "blocks", "grid"},
+    {"exact ties", 32, 0, 0, K | EXACT, 0, 1, 0, 0, "blocks", "blocks-grid"},
     {"p, logits", 32, 0, 0, P, 0, 1, 0, 0, "pivots", "pivots"},
     {"p, head", 32, 4096, 0, P, 0, 1, 0, 0, "hopper pivots", "tensor pivots"},
     {"p, exact ties", 32, 0, 0, P | EXACT, 0, 1, 0, 0, "cluster", "grid"},
@@ -75,14 +76,15 @@ static const struct call {
      "program", "program-grid"},
     {"entropy, raw logits", 32, 0, GUMBEL_FEATURE_ENTROPY | GUMBEL_FEATURE_RAW, 0, 0, 1, 0, 0,
      "cluster", "grid"},
-    {"kept sets, k, head", 32, 4096, KEPT_SETS, K, 1, 1, 0, 0, "hopper bounded", "tensor grid"},
+    {"kept sets, k, head", 32, 4096, KEPT_SETS, K, 1, 1, 0, 0, "hopper bounded",
+     "tensor blocks-grid"},
     {"kept sets, p", 32, 0, KEPT_SETS, P, 1, 1, 0, 0, "cluster", "grid"},
     {"kept sets, given", 32, 0, KEPT_SETS | GUMBEL_FEATURE_GIVEN, K, 1, 1, 0, 0, "cluster", "grid"},
     {"kept sets, program", 32, 0, KEPT_SETS | GUMBEL_FEATURE_PROGRAM, 0, 1, 1, 0, 0, "program",
      "program-grid"},
     {"raw, k", 32, 0, GUMBEL_FEATURE_RAW, K, 0, 1, 0, 0, "cluster", "grid"},
     {"program, logits", 32, 0, GUMBEL_FEATURE_PROGRAM, 0, 0, 1, 0, 0, "program-pivots",
-     "program-grid"},
+     "program-pivots-grid"},
     {"program, lse", 32, 0, GUMBEL_FEATURE_PROGRAM, 0, 1, 1, 0, 0, "program", "program-grid"},
     {"program, head", 32, 4096, GUMBEL_FEATURE_PROGRAM, 0, 1, 2, 1, 0, "hopper program",
      "tensor program-grid"},
@@ -186,49 +188,59 @@ static const uint8_t TYPICAL_T[GUMBEL_PROGRAM_LENGTH] = {GUMBEL_PROGRAM_TYPICAL_
 static const uint8_t LESS_K_T[GUMBEL_PROGRAM_LENGTH] = {GUMBEL_PROGRAM_P_LESS, GUMBEL_PROGRAM_TOP_K,
                                                         GUMBEL_PROGRAM_TEMPERATURE};
 
+/* Checks the rungs that serve a call on an H200 and on an A100. */
+static void check_rungs(const gumbel_problem *p, uint64_t purpose, const char *hopper,
+                        const char *ampere)
+{
+    const cuda_device h200 = plan_device(1), a100 = plan_device(0);
+    assert_string_equal(plan_rungs(&h200, p, purpose), hopper);
+    assert_string_equal(plan_rungs(&a100, p, purpose), ampere);
+}
+
 /* The first rule that can remove tokens decides; a rule without parameters is off. */
 static void programs_select_rungs(void **state)
 {
-    const cuda_device hopper = plan_device(1);
     gumbel_problem k = plan_problem(17, 0, 0), min_p = k, less = k, single = k;
     gumbel_problem head = plan_problem(4, 4096, 0);
     float *const parameters = (float *)plan_data;
     (void)state;
     plan_program(&k, K_T);
-    assert_string_equal(plan_rungs(&hopper, &k, 0), "program-pivots"); /* no top_k */
+    check_rungs(&k, 0, "program-pivots", "program-pivots-grid"); /* no top_k */
     k.truncation.top_k.data = (int32_t *)plan_data;
-    assert_string_equal(plan_rungs(&hopper, &k, 0), "program-blocks");
+    check_rungs(&k, 0, "program-blocks", "program-blocks-grid");
     k.programs.top_n_sigma.data = parameters;
-    assert_string_equal(plan_rungs(&hopper, &k, 0), "program-blocks");
-    assert_string_equal(plan_rungs(&hopper, &k, GUMBEL_CAPABILITY_ROWS), "program");
+    check_rungs(&k, 0, "program-blocks", "program-blocks-grid");
+    check_rungs(&k, GUMBEL_CAPABILITY_ROWS, "program", "program-grid");
     k.batch = 16;
-    assert_string_equal(plan_rungs(&hopper, &k, 0), "program");
+    check_rungs(&k, 0, "program", "program-blocks-grid");
+    k.batch = 13;
+    check_rungs(&k, 0, "program", "program-grid");
     plan_program(&min_p, SIGMA_T_MIN_P);
     min_p.truncation.min_p.data = parameters;
-    assert_string_equal(plan_rungs(&hopper, &min_p, 0), "program-blocks");
+    check_rungs(&min_p, 0, "program-blocks", "program-blocks-grid");
     min_p.programs.temperature_range.data = parameters;
-    assert_string_equal(plan_rungs(&hopper, &min_p, 0), "program");
+    check_rungs(&min_p, 0, "program", "program-grid");
     min_p.programs.temperature_range.data = NULL;
     min_p.programs.top_n_sigma.data = parameters;
-    assert_string_equal(plan_rungs(&hopper, &min_p, 0), "program");
+    check_rungs(&min_p, 0, "program", "program-grid");
     plan_program(&less, LESS_K_T);
     less.truncation.top_k.data = (int32_t *)plan_data;
-    assert_string_equal(plan_rungs(&hopper, &less, 0), "program");
+    check_rungs(&less, 0, "program", "program-grid");
     plan_program(&single, TYPICAL_T);
     single.programs.typical_p.data = parameters;
-    assert_string_equal(plan_rungs(&hopper, &single, 0), "program-pivots");
+    check_rungs(&single, 0, "program-pivots", "program-pivots-grid");
     single.programs.min_keep.data = (int32_t *)plan_data;
-    assert_string_equal(plan_rungs(&hopper, &single, 0), "program");
+    check_rungs(&single, 0, "program", "program-grid");
     single.programs.min_keep.data = NULL;
     single.batch = 7;
-    assert_string_equal(plan_rungs(&hopper, &single, 0), "program");
+    check_rungs(&single, 0, "program", "program-grid");
     plan_program(&head, TYPICAL_T);
     head.programs.typical_p.data = parameters;
-    assert_string_equal(plan_rungs(&hopper, &head, 0), "hopper program-pivots");
+    check_rungs(&head, 0, "hopper program-pivots", "tensor program-grid");
     plan_program(&head, K_T);
     head.programs.typical_p.data = NULL;
     head.truncation.top_k.data = (int32_t *)plan_data;
-    assert_string_equal(plan_rungs(&hopper, &head, 0), "hopper program-blocks");
+    check_rungs(&head, 0, "hopper program-blocks", "tensor program-grid");
 }
 
 static void purposes_select_rungs(void **state)
@@ -318,18 +330,23 @@ static void rungs_can_be_forced(void **state)
         cuda_read_rungs(&device.rungs, "-hopper,-bounded,-blocks,-cluster", "f", &error),
         GUMBEL_OK);
     assert_string_equal(plan_rungs(&device, &head, 0), "tensor");
-    assert_string_equal(plan_rungs(&device, &cut, 0), "tensor grid");
+    assert_string_equal(plan_rungs(&device, &cut, 0), "tensor blocks-grid");
     gumbel_problem few = cut;
     few.truncation.top_k.data = NULL;
     few.truncation.min_p.data = (float *)plan_data;
-    assert_string_equal(plan_rungs(&device, &few, 0), "tensor two-pass");
+    assert_string_equal(plan_rungs(&device, &few, 0), "tensor blocks-grid");
     assert_int_equal(cuda_read_rungs(&device.rungs, "grid", "f", &error), GUMBEL_OK);
     assert_string_equal(plan_rungs(&device, &few, 0), "hopper grid");
     assert_string_equal(plan_rungs(&device, &cut, 0), "hopper grid");
     assert_int_equal(cuda_read_rungs(&device.rungs, "two-pass", "f", &error), GUMBEL_OK);
     assert_string_equal(plan_rungs(&device, &cut, 0), "hopper two-pass");
-    assert_int_equal(cuda_read_rungs(&device.rungs, "-bounded,-blocks,-cluster,-grid", "f", &error),
-                     GUMBEL_OK);
+    assert_int_equal(
+        cuda_read_rungs(&device.rungs, "-bounded,-blocks,-cluster,-blocks-grid", "f", &error),
+        GUMBEL_OK);
+    assert_string_equal(plan_rungs(&device, &cut, 0), "hopper grid");
+    assert_int_equal(
+        cuda_read_rungs(&device.rungs, "-bounded,-blocks,-cluster,-blocks-grid,-grid", "f", &error),
+        GUMBEL_OK);
     assert_string_equal(plan_rungs(&device, &cut, 0), "hopper two-pass");
     assert_int_equal(cuda_read_rungs(&device.rungs, "naive,alone", "f", &error), GUMBEL_OK);
     assert_string_equal(plan_rungs(&device, &head, 0), "naive");

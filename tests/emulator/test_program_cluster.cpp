@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The kernels that draw rows by their programs, from source on a CPU, their threads in a random
-// order, against the CPU backend: clusters serve all rows, or those that a CTA does not serve from
-// few of their blocks; the CTAs of a cooperative launch serve all rows. Nearly all rows in which
-// few tokens matter must be served from a list of these: a kernel that never is has the right
-// outputs, too.
+// order, against the CPU backend: clusters, or the CTAs of a cooperative launch, serve all rows, or
+// those that a CTA does not serve from few of their blocks. Nearly all rows in which few tokens
+// matter must be served from a list of these: a kernel that never is has the right outputs, too.
 #include "launch_blocks.h"
 #include "launch_cluster.h"
 #include "sparse_blocks.h"
@@ -203,8 +202,8 @@ bool draws_agree(test_problem *test, gumbel_device *cpu, cuda_truncated_params p
     bool good = request_draw(cpu, test->req, host) == GUMBEL_OK;
     const std::vector<float> z = find_z_before_programs(test->req, cpu);
     cuda_truncated_params blocks = p;
-    if (kernel == emulate_programs && !(q.features & GUMBEL_FEATURE_RAW) &&
-        q.end_token > q.first_token && one_in(&test->random, 2)) {
+    if (!(q.features & GUMBEL_FEATURE_RAW) && q.end_token > q.first_token &&
+        one_in(&test->random, 2)) {
         p.row_states = blocks.row_states =
             (int32_t *)poisoned_workspace((size_t)q.batch * sizeof *p.row_states);
         good = good && blocks_agree(test, host, &blocks, z, counts);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The two kernels that draw rows before the only rule of their programs besides TEMPERATURE, by a
-// cluster or by CTAs that hold a split each, against the CPU backend. Pivots must serve nearly all
-// rows: a kernel that gives them up too early has the right tokens, but is slow.
+// cluster or by CTAs that hold a split each, against the CPU backend; clusters, or the CTAs of a
+// cooperative launch, serve the rows that the latter leave. Pivots must serve nearly all rows: a
+// kernel that gives them up too early has the right tokens, but is slow.
 #include "launch_cluster.h"
 #include "launch_pivots.h"
 #include "truncated_rows.h"
@@ -102,7 +103,7 @@ bool cluster_passes(cuda_truncated_params p, const outcome *host, bool usual, ui
     return true;
 }
 
-/* Runs the kernel of splits after a plain draw, and clusters for the rows that it leaves. */
+/* Runs the kernel of splits after a plain draw, and one that serves the rows that it leaves. */
 bool splits_pass(cuda_truncated_params p, const outcome *host, bool usual, uint64_t *random,
                  const char *what, row_counts *counts)
 {
@@ -134,7 +135,10 @@ bool splits_pass(cuda_truncated_params p, const outcome *host, bool usual, uint6
     }
     p.splits = CUDA_CLUSTER_CTAS;
     p.split_size = cuda_cluster_slice(range);
-    emulate_programs(p, random, what);
+    if (one_in(random, 3))
+        emulate_program_grid(p, random, what);
+    else
+        emulate_programs(p, random, what);
     for (int64_t b = 0; b < q.batch; b++)
         if (!row_agrees(host, p.output, b, what))
             return false;

@@ -2,7 +2,7 @@
 //
 // The kernel that draws truncated rows from few of their blocks, from source on a CPU, its threads
 // in a random order: each row is untouched, or has the CPU backend's outputs. Then clusters serve
-// the fallback rows.
+// the fallback rows, or the CTAs of a cooperative launch.
 #include "launch_blocks.h"
 #include "launch_cluster.h"
 #include "truncated_rows.h"
@@ -267,7 +267,8 @@ bool rows_agree(const test_problem &test, const gumbel_problem &whole,
     return true;
 }
 
-/* Serves the fallback rows by clusters; returns whether all rows agree. */
+/* Serves the fallback rows by clusters, or by groups of CTAs of a cooperative launch, which cannot
+ * precede a product; returns whether all rows agree. */
 bool fallback_rows_agree(test_problem *test, cuda_truncated_params p, const outcome *host)
 {
     const gumbel_problem &q = p.problem;
@@ -276,7 +277,10 @@ bool fallback_rows_agree(test_problem *test, cuda_truncated_params p, const outc
     const int64_t clusters = 1 + random_below(&test->random, (uint32_t)most);
     p.splits = CUDA_CLUSTER_CTAS;
     p.split_size = cuda_cluster_slice(std::max<int64_t>(q.end_token - origin, 1));
-    emulate_cluster(p, clusters, &test->random, test->what);
+    if (!p.stored_subtiles && one_in(&test->random, 2))
+        emulate_grid(p, clusters, &test->random, test->what);
+    else
+        emulate_cluster(p, clusters, &test->random, test->what);
     for (int64_t b = 0; b < q.batch; b++)
         if (!row_agrees(host, p.output, b, test->what))
             return false;

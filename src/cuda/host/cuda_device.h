@@ -46,19 +46,19 @@ typedef enum cuda_module {
     CUDA_MODULE_TRUNCATED_TWO_PASS,
     CUDA_MODULE_EDIT_LOGITS,
     CUDA_MODULE_TRUNCATED_NAIVE,
+    CUDA_MODULE_TRUNCATED_BLOCKS,
     CUDA_MODULE_TRUNCATED_PIVOTS,
     CUDA_MODULE_TRUNCATED_GRID,
+    CUDA_MODULE_PROGRAM_BLOCKS,
     CUDA_MODULE_PROGRAM_GRID,
+    CUDA_MODULE_PROGRAM_PIVOTS,
     CUDA_MODULE_SCREEN_MAKE,
     CUDA_MODULE_SOFTMAX,
     CUDA_MODULE_RULE_DRAFTS,
-    CUDA_MODULE_TOP64_SELECT, /* this and the next six: GPUs with clusters */
+    CUDA_MODULE_TOP64_SELECT, /* this and the next three: GPUs with clusters */
     CUDA_MODULE_ENTROPY_CLUSTER,
-    CUDA_MODULE_TRUNCATED_BLOCKS,
     CUDA_MODULE_TRUNCATED_CLUSTER,
-    CUDA_MODULE_PROGRAM_BLOCKS,
     CUDA_MODULE_PROGRAM_CLUSTER,
-    CUDA_MODULE_PROGRAM_PIVOTS,
     CUDA_MODULE_FUSED_SM80,
     CUDA_MODULE_FUSED_WIDE_SM80,
     CUDA_MODULE_FUSED_FALLBACK_SM80,
@@ -72,6 +72,7 @@ typedef enum cuda_module {
     CUDA_MODULE_SCREEN_DRAW,
     CUDA_MODULE_SCREEN_ROWS,
     CUDA_MODULE_SCREEN_SCORE,
+    CUDA_MODULE_TRUNCATED_BOUNDED,
     CUDA_MODULES,
 } cuda_module;
 
@@ -114,11 +115,11 @@ typedef struct cuda_device {
     CUfunction truncated_two_pass;
     CUfunction edit_logits;
     CUfunction truncated_naive;
-    CUfunction truncated_pivots;
-    CUfunction truncated_grid, program_grid; /* NULL without cooperative launches */
-    /* NULL without clusters: */
-    CUfunction truncated_blocks, truncated_bounded, truncated_cluster;
-    CUfunction program_blocks, program_cluster, program_pivots;
+    CUfunction truncated_blocks, program_blocks;
+    CUfunction truncated_pivots, program_pivots;
+    CUfunction truncated_grid, program_grid;       /* NULL without cooperative launches */
+    CUfunction truncated_cluster, program_cluster; /* NULL without clusters */
+    CUfunction truncated_bounded;                  /* NULL unless the GPU is a Hopper one */
     CUfunction noise, table_noise, map_token_ids;
     CUfunction logits[CUDA_DTYPES][2][2]; /* [with mass][noise given] */
     CUfunction logits_edited[CUDA_DTYPES];

@@ -48,6 +48,7 @@ IMAGE(truncated_two_pass);
 IMAGE(edit_logits);
 IMAGE(truncated_naive);
 IMAGE(truncated_blocks);
+IMAGE(truncated_bounded);
 IMAGE(truncated_pivots);
 IMAGE(truncated_cluster);
 IMAGE(truncated_grid);

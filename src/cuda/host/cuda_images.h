@@ -38,6 +38,7 @@ extern const unsigned char cuda_image_truncated_two_pass[];
 extern const unsigned char cuda_image_edit_logits[];
 extern const unsigned char cuda_image_truncated_naive[];
 extern const unsigned char cuda_image_truncated_blocks[];
+extern const unsigned char cuda_image_truncated_bounded[];
 extern const unsigned char cuda_image_truncated_pivots[];
 extern const unsigned char cuda_image_truncated_cluster[];
 extern const unsigned char cuda_image_truncated_grid[];

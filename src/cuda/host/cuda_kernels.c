@@ -38,15 +38,15 @@ static const unsigned char *const images[] = {
     [CUDA_MODULE_TRUNCATED_TWO_PASS] = cuda_image_truncated_two_pass,
     [CUDA_MODULE_EDIT_LOGITS] = cuda_image_edit_logits,
     [CUDA_MODULE_TRUNCATED_NAIVE] = cuda_image_truncated_naive,
+    [CUDA_MODULE_TRUNCATED_BLOCKS] = cuda_image_truncated_blocks,
     [CUDA_MODULE_TRUNCATED_PIVOTS] = cuda_image_truncated_pivots,
     [CUDA_MODULE_TRUNCATED_GRID] = cuda_image_truncated_grid,
-    [CUDA_MODULE_PROGRAM_GRID] = cuda_image_program_grid,
-    [CUDA_MODULE_SOFTMAX] = cuda_image_softmax,
-    [CUDA_MODULE_TRUNCATED_BLOCKS] = cuda_image_truncated_blocks,
-    [CUDA_MODULE_TRUNCATED_CLUSTER] = cuda_image_truncated_cluster,
     [CUDA_MODULE_PROGRAM_BLOCKS] = cuda_image_program_blocks,
-    [CUDA_MODULE_PROGRAM_CLUSTER] = cuda_image_program_cluster,
+    [CUDA_MODULE_PROGRAM_GRID] = cuda_image_program_grid,
     [CUDA_MODULE_PROGRAM_PIVOTS] = cuda_image_program_pivots,
+    [CUDA_MODULE_SOFTMAX] = cuda_image_softmax,
+    [CUDA_MODULE_TRUNCATED_CLUSTER] = cuda_image_truncated_cluster,
+    [CUDA_MODULE_PROGRAM_CLUSTER] = cuda_image_program_cluster,
     [CUDA_MODULE_FUSED_SM80] = cuda_image_fused_sm80,
     [CUDA_MODULE_FUSED_WIDE_SM80] = cuda_image_fused_wide_sm80,
     [CUDA_MODULE_FUSED_FALLBACK_SM80] = cuda_image_fused_fallback_sm80,
@@ -59,6 +59,7 @@ static const unsigned char *const images[] = {
     [CUDA_MODULE_SCREEN_MAKE] = cuda_image_screen_make,
     [CUDA_MODULE_SCREEN_ROWS] = cuda_image_screen_rows,
     [CUDA_MODULE_SCREEN_SCORE] = cuda_image_screen_score,
+    [CUDA_MODULE_TRUNCATED_BOUNDED] = cuda_image_truncated_bounded,
 };
 
 /* A kernel without variants. */
@@ -125,7 +126,7 @@ static const single_kernel single_kernels[] = {
      CUDA_TOP64_BYTES_MAX},
     {CUDA_MODULE_TRUNCATED_BLOCKS, "gumbel_truncated_blocks", AT(truncated_blocks),
      CUDA_BLOCKS_BYTES_MAX},
-    {CUDA_MODULE_TRUNCATED_BLOCKS, "gumbel_truncated_bounded", AT(truncated_bounded),
+    {CUDA_MODULE_TRUNCATED_BOUNDED, "gumbel_truncated_bounded", AT(truncated_bounded),
      CUDA_BLOCKS_BYTES_MAX},
     {CUDA_MODULE_PROGRAM_BLOCKS, "gumbel_program_blocks", AT(program_blocks),
      CUDA_BLOCKS_BYTES_MAX},
@@ -147,8 +148,7 @@ static CUfunction *kernel_at(cuda_device *cuda, size_t at)
 static const char *const dtypes[] = {[CUDA_BF16] = "bf16", [CUDA_F16] = "f16", [CUDA_F32] = "f32"};
 
 /* Get a kernel by name. Reading an attribute loads it onto the GPU now, so that its first launch
- * does not wait. On a GPU that has less than `shared_bytes`, launches can use the default of 48
- * KiB. */
+ * does not wait. Launches can use `shared_bytes`, or as much as the GPU has. */
 static gumbel_status get_kernel(cuda_device *cuda, cuda_module module, const char *name,
                                 int shared_bytes, CUfunction *kernel, gumbel_error *error)
 {
@@ -157,9 +157,10 @@ static gumbel_status get_kernel(cuda_device *cuda, cuda_module module, const cha
     CUDA_TRY(&cuda->driver, error, cuModuleGetFunction, kernel, cuda->modules[module], name);
     CUDA_TRY(&cuda->driver, error, cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS,
              *kernel);
-    if (shared_bytes > 0 && shared_bytes <= available)
+    if (shared_bytes > 0)
         CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
-                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes);
+                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                 shared_bytes < available ? shared_bytes : available);
     return GUMBEL_OK;
 }
 
@@ -382,7 +383,7 @@ static gumbel_status get_logits_kernels(cuda_device *cuda, gumbel_error *error)
 static int module_is_supported(int module, int capability)
 {
     const char *kernels = "portable";
-    if (module >= CUDA_MODULE_TOP64_SELECT && module <= CUDA_MODULE_PROGRAM_PIVOTS)
+    if (module >= CUDA_MODULE_TOP64_SELECT && module <= CUDA_MODULE_PROGRAM_CLUSTER)
         kernels = "clusters";
     else if (module >= CUDA_MODULE_FUSED_SM80 && module <= CUDA_MODULE_SCREEN_SCORE_SM80)
         kernels = "tensor";

@@ -15,7 +15,7 @@
 #include "cuda/run/cuda_run.h"
 
 #define CUDA_PRODUCTS  9
-#define CUDA_ROW_RUNGS 16
+#define CUDA_ROW_RUNGS 19
 
 /* A rung that multiplies hidden states with a head. */
 typedef struct cuda_product {
@@ -31,15 +31,17 @@ typedef struct cuda_product {
     int (*reads_lists)(const gumbel_problem *caller);
 } cuda_product;
 
+/* Why a rung cannot serve the rows of a call on this GPU, given the offered product outputs; NULL
+ * if it can. */
+typedef const char *cuda_row_refusal(const cuda_device *cuda, const gumbel_problem *problem,
+                                     uint32_t offered);
+
 /* A rung that serves the rows of a call from logits. */
 typedef struct cuda_rows {
     gumbel_rung rung;
-    uint32_t uses; /* cuda_product_output bits */
-    /* Why it cannot serve this call on this GPU, given the offered product outputs; NULL if it can.
-     */
-    const char *(*refuses)(const cuda_device *cuda, const gumbel_problem *problem,
-                           uint32_t offered);
-    cuda_carver *carve; /* NULL: no arrays */
+    uint32_t uses;             /* cuda_product_output bits */
+    cuda_row_refusal *refuses; /* NULL: never */
+    cuda_carver *carve;        /* NULL: no arrays */
     gumbel_status (*run)(const cuda_job *job);
     gumbel_status (*run_few_rows)(const cuda_job *job); /* with expect_few_live_rows; NULL: run */
     int ignores_logits;                                 /* no product must store logits for it */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Definitions that both tables of rungs use (cuda_product_rungs.c, cuda_row_rungs.c).
+ * Definitions that both tables of rungs use (cuda_product_rungs.c, cuda_row_rungs.c), and refusals.
  */
 #ifndef GUMBEL_CUDA_REFUSALS_H
 #define GUMBEL_CUDA_REFUSALS_H
@@ -16,8 +16,10 @@
  * can be faster: a product of gathered weights serves eight rows at once. */
 const char *cuda_refuse_many_allowed(const gumbel_problem *p);
 
-/* Why a cluster cannot hold a row in shared memory; NULL if it can. `offered` is not used. */
-const char *cuda_cluster_refuses(const cuda_device *cuda, const gumbel_problem *p,
-                                 uint32_t offered);
+/* Refusals of the rungs that serve rows. */
+extern cuda_row_refusal cuda_draw_allowed_refuses, cuda_pivots_refuse, cuda_bounded_refuses,
+    cuda_blocks_refuse, cuda_cluster_refuses, cuda_program_blocks_refuse,
+    cuda_program_pivots_refuse, cuda_blocks_grid_refuse, cuda_grid_refuses,
+    cuda_program_blocks_grid_refuse, cuda_program_pivots_grid_refuse, cuda_two_pass_refuses;
 
 #endif

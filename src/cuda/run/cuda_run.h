@@ -197,6 +197,11 @@ gumbel_status cuda_run_program(const cuda_job *job);
 cuda_carver cuda_carve_grid;
 gumbel_status cuda_run_grid(const cuda_job *job);
 gumbel_status cuda_run_program_grid(const cuda_job *job);
+cuda_carver cuda_carve_blocks_grid;
+gumbel_status cuda_run_blocks_grid(const cuda_job *job);
+gumbel_status cuda_run_program_blocks_grid(const cuda_job *job);
+cuda_carver cuda_carve_pivots_grid;
+gumbel_status cuda_run_program_pivots_grid(const cuda_job *job);
 cuda_carver cuda_carve_two_pass;
 gumbel_status cuda_run_two_pass(const cuda_job *job);
 gumbel_status cuda_run_alone(const cuda_job *job);
@@ -227,6 +232,13 @@ gumbel_status cuda_run_fallback_rows(const cuda_job *job);
 /* Set the fields of blocks to the arrays of the workspace that the job's product writes. */
 void cuda_set_blocks(const cuda_job *job, cuda_truncated_params *p);
 
+/* Launch a kernel that tries to serve rows from their blocks, and sets p->row_states. */
+gumbel_status cuda_launch_blocks(const cuda_job *job, cuda_truncated_params *p, CUfunction kernel);
+
+/* Draw plainly, unless the product has drawn; then launch a kernel that starts from the tokens of
+ * this draw. */
+gumbel_status cuda_launch_pivots(const cuda_job *job, cuda_truncated_params *p, CUfunction kernel);
+
 /* Parameters of the truncated_* kernels for a call from logits. */
 cuda_truncated_params cuda_get_truncated_params(const cuda_job *job);
 
@@ -235,8 +247,10 @@ cuda_truncated_params cuda_get_truncated_params(const cuda_job *job);
 gumbel_status cuda_launch_rows(const cuda_job *job, cuda_truncated_params *p, int64_t rows,
                                CUfunction kernel, int threads, int shared_bytes, int overlaps);
 
-/* CTAs for each row that is drawn before it is truncated. */
+/* CTAs for each row that is drawn before it is truncated, and words by which those of all rows
+ * exchange results. */
 int64_t cuda_count_pivot_splits(const gumbel_problem *problem);
+size_t cuda_count_pivot_words(const gumbel_problem *problem);
 
 /* Makes a draw zero the words by which the CTAs of such a row exchange results. */
 void cuda_zero_exchange(cuda_params *draw, const cuda_workspace *workspace);

@@ -129,9 +129,7 @@ void cuda_set_blocks(const cuda_job *job, cuda_truncated_params *p)
     GUMBEL_ASSERT(cuda_blocks_bytes(p->blocks) <= CUDA_BLOCKS_BYTES_MAX);
 }
 
-/* Launch a kernel that serves rows from their blocks, and clusters for the fallback rows. */
-static gumbel_status launch_blocks(const cuda_job *job, cuda_truncated_params *p, CUfunction kernel,
-                                   CUfunction clusters)
+gumbel_status cuda_launch_blocks(const cuda_job *job, cuda_truncated_params *p, CUfunction kernel)
 {
     const gumbel_problem *q = &p->problem;
     cuda_set_blocks(job, p);
@@ -143,28 +141,30 @@ static gumbel_status launch_blocks(const cuda_job *job, cuda_truncated_params *p
         p->split_size = cuda_blocks_per_split(p->blocks, q->batch, job->cuda->multiprocessors);
     p->splits = (int32_t)((p->blocks + p->split_size - 1) / p->split_size);
     GUMBEL_ASSERT(p->split_size >= 1 && p->splits >= 1 && p->row_states && p->counters);
-    GUMBEL_FORWARD(cuda_launch_rows(job, p, q->batch, kernel, CUDA_TRUNCATED_THREADS,
-                                    (int)cuda_blocks_bytes(p->blocks), 1));
-    return launch_clusters(job, p, clusters);
+    return cuda_launch_rows(job, p, q->batch, kernel, CUDA_TRUNCATED_THREADS,
+                            (int)cuda_blocks_bytes(p->blocks), 1);
 }
 
 gumbel_status cuda_run_blocks(const cuda_job *job)
 {
     cuda_truncated_params p = cuda_get_truncated_params(job);
-    return launch_blocks(job, &p, job->cuda->truncated_blocks, job->cuda->truncated_cluster);
+    GUMBEL_FORWARD(cuda_launch_blocks(job, &p, job->cuda->truncated_blocks));
+    return launch_clusters(job, &p, job->cuda->truncated_cluster);
 }
 
 gumbel_status cuda_run_bounded(const cuda_job *job)
 {
     cuda_truncated_params p = cuda_get_truncated_params(job);
     GUMBEL_ASSERT(job->product_outputs & CUDA_OUTPUT_SUBTILES);
-    return launch_blocks(job, &p, job->cuda->truncated_bounded, job->cuda->truncated_cluster);
+    GUMBEL_FORWARD(cuda_launch_blocks(job, &p, job->cuda->truncated_bounded));
+    return launch_clusters(job, &p, job->cuda->truncated_cluster);
 }
 
 gumbel_status cuda_run_program_blocks(const cuda_job *job)
 {
     cuda_program_params p = cuda_get_program_params(job);
-    return launch_blocks(job, &p.call, job->cuda->program_blocks, job->cuda->program_cluster);
+    GUMBEL_FORWARD(cuda_launch_blocks(job, &p.call, job->cuda->program_blocks));
+    return launch_clusters(job, &p.call, job->cuda->program_cluster);
 }
 
 /* --------------------------------------------------------------------------------- pivots ---- */
@@ -174,7 +174,7 @@ int64_t cuda_count_pivot_splits(const gumbel_problem *p)
     return cuda_pivot_splits(cuda_range_of(p));
 }
 
-static size_t count_exchange_words(const gumbel_problem *p)
+size_t cuda_count_pivot_words(const gumbel_problem *p)
 {
     return (size_t)cuda_pivot_exchange_words(p->batch, cuda_count_pivot_splits(p));
 }
@@ -184,18 +184,16 @@ void cuda_carve_pivots(gumbel_cursor *cursor, const cuda_device *cuda, const gum
 {
     (void)cuda;
     workspace->exchange =
-        gumbel_carve_array(cursor, count_exchange_words(p), 1, sizeof *workspace->exchange);
+        gumbel_carve_array(cursor, cuda_count_pivot_words(p), 1, sizeof *workspace->exchange);
 }
 
 void cuda_zero_exchange(cuda_params *draw, const cuda_workspace *workspace)
 {
     draw->zero_after_draw = workspace->exchange;
-    draw->zero_after_draw_words = (int64_t)count_exchange_words(&draw->problem);
+    draw->zero_after_draw_words = (int64_t)cuda_count_pivot_words(&draw->problem);
 }
 
-/* Draws plainly, unless the product has drawn; then launches a kernel that starts from the tokens
- * of this draw. */
-static gumbel_status launch_pivots(const cuda_job *job, cuda_truncated_params *p, CUfunction kernel)
+gumbel_status cuda_launch_pivots(const cuda_job *job, cuda_truncated_params *p, CUfunction kernel)
 {
     cuda_job draw = *job;
     draw.params.problem.features = 0;
@@ -212,7 +210,7 @@ static gumbel_status launch_pivots(const cuda_job *job, cuda_truncated_params *p
 gumbel_status cuda_run_pivots(const cuda_job *job)
 {
     cuda_truncated_params p = cuda_get_truncated_params(job);
-    return launch_pivots(job, &p, job->cuda->truncated_pivots);
+    return cuda_launch_pivots(job, &p, job->cuda->truncated_pivots);
 }
 
 void cuda_carve_program_pivots(gumbel_cursor *cursor, const cuda_device *cuda,
@@ -227,6 +225,6 @@ gumbel_status cuda_run_program_pivots(const cuda_job *job)
     cuda_program_params p = cuda_get_program_params(job);
     p.call.row_states = job->workspace.row_states;
     GUMBEL_ASSERT(p.call.row_states);
-    GUMBEL_FORWARD(launch_pivots(job, &p.call, job->cuda->program_pivots));
+    GUMBEL_FORWARD(cuda_launch_pivots(job, &p.call, job->cuda->program_pivots));
     return launch_some_clusters(job, &p.call, job->cuda->program_cluster, count_few_clusters(job));
 }

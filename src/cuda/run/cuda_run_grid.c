@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Launches kernels that hold a row in the shared memory of several CTAs on GPUs without clusters:
- * cooperative launches, whose groups of CTAs loop over the rows of the batch.
+ * cooperative launches, whose groups of CTAs loop over the rows of the batch. They serve all rows,
+ * or the fallback rows of kernels that try each row first, as clusters do (cuda_run_cluster.c).
  */
 #include "core/fail.h"
 #include "cuda/run/cuda_run.h"
@@ -19,12 +20,34 @@ static int64_t count_groups_max(const cuda_device *cuda, const gumbel_problem *p
     return p->batch < rows ? p->batch : rows;
 }
 
+/* Words of the exchanges of a launch. */
+static size_t count_grid_words(const cuda_device *cuda, const gumbel_problem *p)
+{
+    return (size_t)count_groups_max(cuda, p) * (CUDA_GRID_STEP_WORDS + CUDA_GRID_MEMORY_WORDS);
+}
+
 void cuda_carve_grid(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
                      cuda_workspace *workspace)
 {
-    workspace->exchange = gumbel_carve_array(cursor, (size_t)count_groups_max(cuda, p),
-                                             CUDA_GRID_STEP_WORDS + CUDA_GRID_MEMORY_WORDS,
-                                             sizeof *workspace->exchange);
+    workspace->exchange =
+        gumbel_carve_array(cursor, count_grid_words(cuda, p), 1, sizeof *workspace->exchange);
+}
+
+void cuda_carve_blocks_grid(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
+                            cuda_workspace *workspace)
+{
+    cuda_carve_blocks(cursor, cuda, p, workspace);
+    cuda_carve_grid(cursor, cuda, p, workspace);
+}
+
+/* The pivots' exchanges have ended when those of the cooperative launch begin. */
+void cuda_carve_pivots_grid(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel_problem *p,
+                            cuda_workspace *workspace)
+{
+    const size_t pivots = cuda_count_pivot_words(p), grid = count_grid_words(cuda, p);
+    workspace->exchange =
+        gumbel_carve_array(cursor, pivots > grid ? pivots : grid, 1, sizeof *workspace->exchange);
+    workspace->row_states = gumbel_carve_array(cursor, (size_t)p->batch, 1, sizeof(int32_t));
 }
 
 /* Set the number of groups of a launch: as many as the driver runs at the same time. */
@@ -57,7 +80,7 @@ static gumbel_status launch_grid(const cuda_job *job, cuda_truncated_params *p, 
     p->split_size = cuda_grid_slice(cuda_range_of(q));
     p->exchange = job->workspace.exchange;
     GUMBEL_ASSERT(p->split_size * CUDA_GRID_CTAS >= cuda_range_of(q));
-    GUMBEL_ASSERT(p->exchange && !p->row_states);
+    GUMBEL_ASSERT(p->exchange);
     GUMBEL_ASSERT(q->hidden_size == 0 && q->logits.data && q->logits.stride >= q->vocab);
     GUMBEL_ASSERT(!p->processed || p->processed_stride >= q->vocab);
     CUDA_TRY(&job->cuda->driver, job->error, cuMemsetD32Async, (CUdeviceptr)p->exchange, 0,
@@ -77,5 +100,28 @@ gumbel_status cuda_run_grid(const cuda_job *job)
 gumbel_status cuda_run_program_grid(const cuda_job *job)
 {
     cuda_program_params p = cuda_get_program_params(job);
+    return launch_grid(job, &p.call, job->cuda->program_grid);
+}
+
+gumbel_status cuda_run_blocks_grid(const cuda_job *job)
+{
+    cuda_truncated_params p = cuda_get_truncated_params(job);
+    GUMBEL_FORWARD(cuda_launch_blocks(job, &p, job->cuda->truncated_blocks));
+    return launch_grid(job, &p, job->cuda->truncated_grid);
+}
+
+gumbel_status cuda_run_program_blocks_grid(const cuda_job *job)
+{
+    cuda_program_params p = cuda_get_program_params(job);
+    GUMBEL_FORWARD(cuda_launch_blocks(job, &p.call, job->cuda->program_blocks));
+    return launch_grid(job, &p.call, job->cuda->program_grid);
+}
+
+gumbel_status cuda_run_program_pivots_grid(const cuda_job *job)
+{
+    cuda_program_params p = cuda_get_program_params(job);
+    p.call.row_states = job->workspace.row_states;
+    GUMBEL_ASSERT(p.call.row_states);
+    GUMBEL_FORWARD(cuda_launch_pivots(job, &p.call, job->cuda->program_pivots));
     return launch_grid(job, &p.call, job->cuda->program_grid);
 }

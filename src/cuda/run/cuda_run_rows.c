@@ -171,7 +171,7 @@ void cuda_carve_max(gumbel_cursor *cursor, const cuda_device *cuda, const gumbel
     cuda_carve_pivots(cursor, cuda, &p, &workspace);
     gumbel_carve_array(cursor, splits, 1, sizeof *workspace.split_results);
     gumbel_carve_array(cursor, splits, CUDA_TRUNCATED_CANDIDATES, sizeof *workspace.candidates);
-    /* Suffices for cuda_carve_grid(): one rung serves the rows of a call. */
+    /* Suffices for the exchanges of cooperative launches: no two-pass serves rows beside them. */
     _Static_assert((CUDA_GRID_STEP_WORDS + CUDA_GRID_MEMORY_WORDS) * sizeof(uint64_t) <=
                        CUDA_GRID_CTAS * CUDA_TRUNCATED_CANDIDATES * sizeof(cuda_candidate),
                    "a group takes less than the candidates of its CTAs");

@@ -4,6 +4,7 @@
 #include "ptx_emulated.h"
 
 #include "cuda/truncated/blocks/truncated_blocks.cu"
+#include "cuda/truncated/blocks/truncated_bounded.cu"
 #include "cuda/truncated/programs/program_blocks.cu"
 #include "cuda/step/ranks/top64_draw.cu"
 #include "cuda/step/ranks/top64_select.cu"
