@@ -62,22 +62,28 @@ static const struct comparison {
      LOGITS,
      {1, 8, 64, 256}},
     {"cluster", "-blocks", "-blocks,-cluster", {"k = 1000", 1000, 1, 0}, LOGITS, {1, 8, 64}},
-    {"two-pass",
+    {"blocks-grid",
      "-blocks,-cluster",
-     "-blocks,-cluster,-two-pass",
-     {"min_p = 0.05", 0, 1, 0.05f},
+     "-blocks,-cluster,-blocks-grid",
+     {"k = 50, p = 0.95", 50, 0.95f, 0},
      LOGITS,
-     {1, 8, 64, 256}},
+     {32, 64, 256}},
     {"grid",
-     "-blocks,-cluster",
-     "-blocks,-cluster,-grid",
+     "-blocks,-cluster,-blocks-grid",
+     "-blocks,-cluster,-blocks-grid,-grid",
      {"k = 50, p = 0.95", 50, 0.95f, 0},
      LOGITS,
      {1, 8, 64, 256}},
     {"grid",
-     "-blocks,-cluster",
-     "-blocks,-cluster,-grid",
+     "-blocks,-cluster,-blocks-grid",
+     "-blocks,-cluster,-blocks-grid,-grid",
      {"k = 1000", 1000, 1, 0},
+     LOGITS,
+     {1, 8, 64, 256}},
+    {"two-pass",
+     "-blocks,-cluster,-blocks-grid,-grid",
+     "-blocks,-cluster,-blocks-grid,-grid,-two-pass",
+     {"k = 50, p = 0.95", 50, 0.95f, 0},
      LOGITS,
      {1, 8, 64, 256}},
 };
@@ -120,7 +126,7 @@ static void measure_rung(const bench &b, const comparison &c)
         const captured *const ways[] = {&ours, &theirs};
         const auto times = time_in_turns(b.rows.stream, ways);
         rung_points.push_back({&c, B, times[0], times[1]});
-        printf("%-10s %-32s %-7s B = %3lld %9.1f us, without %9.1f us\n", c.rung, c.request.name,
+        printf("%-12s %-32s %-7s B = %3lld %9.1f us, without %9.1f us\n", c.rung, c.request.name,
                c.fused ? "fused" : "logits", (long long)B, times[0].median, times[1].median);
         fflush(stdout);
     }
