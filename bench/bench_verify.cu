@@ -10,158 +10,17 @@
  * comes from the product of the draft's LM head; from logits that the drafter stored (`kept`); or
  * from log-normalisers and log-probabilities that the drafter supplies (`supplied`), without a
  * product.
+ *
+ * Kept sets: a coupled verification with top_k and top_p takes turns with one that also returns the
+ * log-probability of each row's token, and with one that also lists the tokens that truncation
+ * keeps of each row, with their log-probabilities. Lists are compared with those of a draw of the
+ * same rows before anything is timed.
  */
-#include "gumbel/drafts.h"
-
-#include "request_calls.cuh"
+#include "verify_calls.cuh"
 
 static const char QUESTION_OF_DRAFTS[] = "what does verifying drafts cost on an NVIDIA GPU?";
 
-/* Hidden size of the draft's LM head. */
-constexpr int64_t DRAFT_HIDDEN = 1024;
-/* The workspace holds the logits of both models if both have an LM head. */
-constexpr size_t VERIFY_WORKSPACE = size_t(1) << 30;
-
-/* R requests of M nodes: drafts and outputs. */
-struct cycle {
-    int64_t R, M;
-    int32_t *drafted, *row_tokens, *tokens, *emitted;
-    float *lse, *logprobs; /* of the draft's draws */
-    void *workspace;
-    int64_t rows() const { return R * M; }
-};
-
-/* The model that drew the drafts. */
-struct drafter {
-    gumbel_head head;
-    gumbel_logits logits;
-    gumbel_sampling sampling;
-};
-
-static cycle make_cycle(int64_t R, int64_t M, void *workspace)
-{
-    cycle c = {R, M};
-    c.drafted = copy_in(std::vector<int32_t>(R * M, -1));
-    c.row_tokens = allocate<int32_t>(R * M);
-    c.tokens = allocate<int32_t>(R * M);
-    c.emitted = allocate<int32_t>(R);
-    c.lse = allocate<float>(R * M);
-    c.logprobs = allocate<float>(R * M);
-    c.workspace = workspace;
-    return c;
-}
-
-static void free_cycle(const cycle &c)
-{
-    for (int32_t *array : {c.drafted, c.row_tokens, c.tokens, c.emitted})
-        CHECKED(cudaFree, array);
-    CHECKED(cudaFree, c.lse);
-    CHECKED(cudaFree, c.logprobs);
-}
-
-/* Source of the draft's distribution if its model has an LM head. */
-enum row_source { FROM_HEAD, STORED, SUPPLIED };
-
-static gumbel_head describe_head(const bench &b, shape s, int64_t rows, int64_t size)
-{
-    gumbel_head head = {};
-    head.struct_size = sizeof head;
-    head.hidden = {b.hidden, GUMBEL_BFLOAT16, rows, size, 0};
-    head.weight = {b.weight[s], GUMBEL_BFLOAT16, VOCAB, size, 0};
-    return head;
-}
-
-static drafter describe_drafter(const bench &b, int64_t rows)
-{
-    drafter d = {};
-    d.head = describe_head(b, PEAKED, rows, DRAFT_HIDDEN);
-    d.logits = describe_logits(b.logits[PEAKED], rows);
-    d.sampling = make_sampling(b.rows.temperature, nullptr, nullptr);
-    d.sampling.domain = GUMBEL_DOMAIN_DRAFT;
-    return d;
-}
-
-static void verify_drafts(const bench &b, const cycle &c, gumbel_rule rule, bool fused,
-                          bool with_rows, row_source source = FROM_HEAD)
-{
-    const drafter d = describe_drafter(b, c.rows());
-    gumbel_sampling sampling = make_sampling(b.rows.temperature, b.rows.seed, b.rows.position);
-    gumbel_output rows = make_output(c.row_tokens, nullptr);
-    gumbel_draft draft = {};
-    draft.struct_size = sizeof draft;
-    draft.requests = c.R;
-    draft.max_nodes = int32_t(c.M);
-    draft.rule = rule;
-    draft.tokens = c.drafted;
-    if (rule != GUMBEL_RULE_COUPLED) {
-        const bool has_head = fused && source != STORED;
-        draft.head = has_head ? &d.head : nullptr;
-        draft.logits = has_head ? nullptr : &d.logits;
-        draft.lse = source == SUPPLIED ? c.lse : nullptr;
-        draft.logprobs = source == SUPPLIED ? c.logprobs : nullptr;
-        draft.sampling = &d.sampling;
-    }
-    gumbel_verified verified = {};
-    verified.struct_size = sizeof verified;
-    verified.tokens = c.tokens;
-    verified.emitted = c.emitted;
-    verified.rows = with_rows ? &rows : nullptr;
-    const gumbel_head head = describe_head(b, GAUSSIAN, c.rows(), HIDDEN);
-    const gumbel_logits logits = describe_logits(b.logits[GAUSSIAN], c.rows());
-    if (fused)
-        CHECKED(gumbel_verify, b.rows.gpu, b.rows.stream, &head, &sampling, &draft, &verified,
-                c.workspace, VERIFY_WORKSPACE, &error);
-    else
-        CHECKED(gumbel_verify_logits, b.rows.gpu, b.rows.stream, &logits, &sampling, &draft,
-                &verified, c.workspace, VERIFY_WORKSPACE, &error);
-}
-
-/* Makes drafts, of which four in five equal the target's draw, and checks the emitted tokens. */
-static void make_drafts(const bench &b, const cycle &c, bool fused)
-{
-    std::vector<int32_t> drafted(c.rows(), -1);
-    verify_drafts(b, c, GUMBEL_RULE_COUPLED, fused, true);
-    CHECKED(cudaStreamSynchronize, b.rows.stream);
-    const auto drawn = copy_out(c.row_tokens, c.rows());
-    for (int64_t i = 0; i < c.rows(); i++)
-        if (i % c.M > 0)
-            drafted[i] = i % 5 ? drawn[i - 1] : (drawn[i - 1] + 1) % int32_t(VOCAB);
-    CHECKED(cudaMemcpy, c.drafted, drafted.data(), drafted.size() * sizeof(int32_t),
-            cudaMemcpyHostToDevice);
-    verify_drafts(b, c, GUMBEL_RULE_COUPLED, fused, false);
-    CHECKED(cudaStreamSynchronize, b.rows.stream);
-    const auto emitted = copy_out(c.emitted, c.R), tokens = copy_out(c.tokens, c.rows());
-    for (int64_t r = 0; r < c.R; r++) {
-        int64_t expected = 1;
-        while (expected < c.M && (r * c.M + expected) % 5)
-            expected++;
-        if (emitted[r] != expected)
-            die("request %lld: %d tokens are emitted, not %lld", (long long)r, emitted[r],
-                (long long)expected);
-        for (int64_t i = 0; i < expected; i++)
-            if (tokens[r * c.M + i] != drawn[r * c.M + i])
-                die("request %lld: token %lld is not the draw's", (long long)r, (long long)i);
-    }
-}
-
-/* Writes the log-normaliser and log-probability of each draft, as the drafter's call does. */
-static void supply_drafts(const bench &b, const cycle &c)
-{
-    const drafter d = describe_drafter(b, c.rows());
-    std::vector<int32_t> drafts = copy_out(c.drafted, c.rows());
-    drafts.erase(drafts.begin());
-    drafts.push_back(-1);
-    int32_t *on_gpu = copy_in(drafts);
-    gumbel_sampling sampling = d.sampling;
-    sampling.given = {on_gpu, 1};
-    gumbel_output out = make_output(c.row_tokens, nullptr);
-    out.lse = c.lse;
-    out.logprobs = c.logprobs;
-    CHECKED(gumbel_sample, b.rows.gpu, b.rows.stream, &d.head, &sampling, &out, c.workspace,
-            VERIFY_WORKSPACE, &error);
-    CHECKED(cudaStreamSynchronize, b.rows.stream);
-    CHECKED(cudaFree, on_gpu);
-}
+/* ----------------------------------------------------------------------------------- rules ---- */
 
 struct verify_point {
     int64_t R, M;
@@ -175,22 +34,21 @@ static verify_point measure_rules(const bench &b, int64_t R, int64_t M, bool fus
 {
     const cycle c = make_cycle(R, M, workspace);
     cudaStream_t stream = b.rows.stream;
-    make_drafts(b, c, fused);
+    make_drafts(b, c, {fused});
     const captured plain(stream, [&] {
         fused ? draw_fused(b, PLAIN, GAUSSIAN, c.rows())
               : draw_logits(b, PLAIN, GAUSSIAN, c.rows());
     });
-    auto verify_by = [&](gumbel_rule rule) { verify_drafts(b, c, rule, fused, false); };
-    const captured coupled(stream, [&] { verify_by(GUMBEL_RULE_COUPLED); });
-    const captured rejection(stream, [&] { verify_by(GUMBEL_RULE_REJECTION); });
+    const captured coupled(stream, [&] { verify_drafts(b, c, {fused}); });
+    const captured rejection(stream, [&] { verify_drafts(b, c, {fused, GUMBEL_RULE_REJECTION}); });
     const captured other(stream, [&] {
-        fused ? verify_drafts(b, c, GUMBEL_RULE_REJECTION, true, false, STORED)
-              : verify_by(GUMBEL_RULE_BLOCK);
+        const gumbel_rule rule = fused ? GUMBEL_RULE_REJECTION : GUMBEL_RULE_BLOCK;
+        verify_drafts(b, c, {fused, rule, STORED});
     });
     if (fused)
         supply_drafts(b, c);
     const captured supplied(stream, [&] {
-        verify_drafts(b, c, GUMBEL_RULE_REJECTION, fused, false, fused ? SUPPLIED : FROM_HEAD);
+        verify_drafts(b, c, {fused, GUMBEL_RULE_REJECTION, fused ? SUPPLIED : FROM_HEAD});
     });
     const captured *const contestants[] = {&plain, &coupled, &rejection, &other, &supplied};
     const auto times = time_in_turns(stream, contestants);
@@ -217,12 +75,137 @@ static void print_point(const verify_point &point)
     fflush(stdout);
 }
 
-static void write_json(const char *path, const char *commit,
-                       const std::vector<verify_point> &points)
+/* ------------------------------------------------------------------------------- kept sets ---- */
+
+/* Outputs of a truncated verification, each with those before it. */
+enum row_outputs { TOKENS, LOGPROBS, KEPT_SETS, ROW_OUTPUTS };
+static const char *const OUTPUT_NAMES[ROW_OUTPUTS] = {"tokens", "logprobs", "kept_sets"};
+
+struct kept_point {
+    int64_t R, M;
+    bool fused;
+    double mean_kept; /* tokens of a row */
+    std::array<spread, ROW_OUTPUTS> times;
+    double ratio() const { return times[KEPT_SETS].median / times[LOGPROBS].median; }
+};
+
+static verification request_outputs(bool fused, row_outputs which)
 {
-    FILE *file = open_results(path, QUESTION_OF_DRAFTS, commit);
+    verification how = {fused};
+    how.request = QUESTIONS[0];
+    how.request.logprobs = which >= LOGPROBS;
+    how.request.kept_sets = which == KEPT_SETS;
+    how.with_rows = which != TOKENS;
+    return how;
+}
+
+/* Draws the rows of a verification's nodes by one call, with their kept sets. */
+static void draw_nodes(const bench &b, const cycle &c, bool fused)
+{
+    const auto of_request = copy_out(b.rows.temperature, c.R);
+    std::vector<float> of_row(c.rows());
+    for (int64_t i = 0; i < c.rows(); i++)
+        of_row[i] = of_request[i / c.M];
+    float *temperature = copy_in(of_row);
+    call rows;
+    fill_call(b, request_outputs(fused, KEPT_SETS).request, rows);
+    rows.sampling.temperature = {temperature, 0};
+    const gumbel_head head = describe_head(b, GAUSSIAN, c.rows(), HIDDEN);
+    const gumbel_logits logits = describe_logits(b.logits[GAUSSIAN], c.rows());
+    if (fused)
+        CHECKED(gumbel_sample, b.rows.gpu, b.rows.stream, &head, &rows.sampling, &rows.output,
+                c.workspace, VERIFY_WORKSPACE, &error);
+    else
+        CHECKED(gumbel_sample_logits, b.rows.gpu, b.rows.stream, &logits, &rows.sampling,
+                &rows.output, c.workspace, VERIFY_WORKSPACE, &error);
+    CHECKED(cudaStreamSynchronize, b.rows.stream);
+    CHECKED(cudaFree, temperature);
+}
+
+/* Ends the program if the kept sets of a verification are not those of a draw of its rows, or lack
+ * the token that a row has drawn. Returns the mean number of tokens kept. */
+static double check_kept_sets(const bench &b, const cycle &c, bool fused)
+{
+    verify_drafts(b, c, request_outputs(fused, KEPT_SETS));
+    CHECKED(cudaStreamSynchronize, b.rows.stream);
+    const auto drawn = copy_out(c.row_tokens, c.rows()), kept = copy_out(b.kept, c.rows());
+    const auto ids = copy_out(b.kept_ids, c.rows() * KEPT);
+    const auto logprobs = copy_out(b.kept_logprobs, c.rows() * KEPT);
+    CHECKED(cudaMemset, b.kept, -1, c.rows() * sizeof *b.kept);
+    CHECKED(cudaMemset, b.kept_ids, -1, c.rows() * KEPT * sizeof *b.kept_ids);
+    CHECKED(cudaMemset, b.kept_logprobs, -1, c.rows() * KEPT * sizeof *b.kept_logprobs);
+    draw_nodes(b, c, fused);
+    const auto expected = copy_out(b.kept, c.rows());
+    const auto expected_ids = copy_out(b.kept_ids, c.rows() * KEPT);
+    const auto expected_logprobs = copy_out(b.kept_logprobs, c.rows() * KEPT);
+    double sum = 0;
+    for (int64_t i = 0; i < c.rows(); i++) {
+        const int32_t *first = &ids[i * KEPT];
+        if (kept[i] < 1 || kept[i] > KEPT || kept[i] != expected[i])
+            die("row %lld: %d tokens are kept, not %d", (long long)i, kept[i], expected[i]);
+        if (memcmp(first, &expected_ids[i * KEPT], kept[i] * sizeof *first) != 0 ||
+            memcmp(&logprobs[i * KEPT], &expected_logprobs[i * KEPT], kept[i] * sizeof(float)) != 0)
+            die("row %lld: kept sets of a verification and of a draw differ", (long long)i);
+        if (!std::binary_search(first, first + kept[i], drawn[i]))
+            die("row %lld: token %d is not in the kept set", (long long)i, drawn[i]);
+        sum += kept[i];
+    }
+    return sum / double(c.rows());
+}
+
+static kept_point measure_kept_sets(const bench &b, int64_t R, int64_t M, bool fused,
+                                    void *workspace)
+{
+    const cycle c = make_cycle(R, M, workspace);
+    for (row_outputs which : {TOKENS, LOGPROBS, KEPT_SETS})
+        make_drafts(b, c, request_outputs(fused, which));
+    const double mean_kept = check_kept_sets(b, c, fused);
+    auto verify = [&](row_outputs which) { verify_drafts(b, c, request_outputs(fused, which)); };
+    const captured tokens(b.rows.stream, [&] { verify(TOKENS); });
+    const captured logprobs(b.rows.stream, [&] { verify(LOGPROBS); });
+    const captured kept_sets(b.rows.stream, [&] { verify(KEPT_SETS); });
+    const captured *const contestants[] = {&tokens, &logprobs, &kept_sets};
+    const auto times = time_in_turns(b.rows.stream, contestants);
+    free_cycle(c);
+    return {R, M, fused, mean_kept, times};
+}
+
+static void print_kept_point(const kept_point &point)
+{
+    printf("%-7s R = %2lld, %lld drafts, n = %3lld: %s %8.1f us, log-probabilities %8.1f, "
+           "kept sets %8.1f (%.3f); %.1f tokens kept\n",
+           point.fused ? "fused" : "logits", (long long)point.R, (long long)point.M - 1,
+           (long long)(point.R * point.M), QUESTIONS[0].name, point.times[TOKENS].median,
+           point.times[LOGPROBS].median, point.times[KEPT_SETS].median, point.ratio(),
+           point.mean_kept);
+    fflush(stdout);
+}
+
+/* --------------------------------------------------------------------------------- results ---- */
+
+static void write_kept_points(FILE *file, const std::vector<kept_point> &points)
+{
     const char *comma = "";
-    fprintf(file, "  \"draft_hidden\": %lld,\n  \"results\": [", (long long)DRAFT_HIDDEN);
+    fprintf(file, "  \"kept_sets\": [");
+    for (const kept_point &point : points) {
+        fprintf(file, "%s\n    {\"requests\": %lld, \"drafts\": %lld, \"way\": \"%s\"", comma,
+                (long long)point.R, (long long)point.M - 1, point.fused ? "fused" : "logits");
+        fprintf(file, ", \"request\": \"%s\", \"mean_kept\": %.2f", QUESTIONS[0].name,
+                point.mean_kept);
+        for (int which = 0; which < ROW_OUTPUTS; which++) {
+            fprintf(file, ", ");
+            write_spread(file, OUTPUT_NAMES[which], point.times[which]);
+        }
+        fprintf(file, ", \"ratio\": %.4f}", point.ratio());
+        comma = ",";
+    }
+    fprintf(file, "\n  ]");
+}
+
+static void write_points(FILE *file, const std::vector<verify_point> &points)
+{
+    const char *comma = "";
+    fprintf(file, "  \"results\": [");
     for (const verify_point &point : points) {
         const struct {
             const char *name;
@@ -241,7 +224,19 @@ static void write_json(const char *path, const char *commit,
         fprintf(file, "}");
         comma = ",";
     }
-    fprintf(file, "\n  ]\n}\n");
+    fprintf(file, "\n  ]");
+}
+
+static void write_json(const char *path, const char *commit,
+                       const std::vector<verify_point> &points,
+                       const std::vector<kept_point> &kept_points)
+{
+    FILE *file = open_results(path, QUESTION_OF_DRAFTS, commit);
+    fprintf(file, "  \"draft_hidden\": %lld,\n", (long long)DRAFT_HIDDEN);
+    write_points(file, points);
+    fprintf(file, ",\n");
+    write_kept_points(file, kept_points);
+    fprintf(file, "\n}\n");
     close_results(file, path);
 }
 
@@ -250,17 +245,24 @@ int main(int argc, char **argv)
     const bench_options options = read_options(argc, argv);
     bench b = open_bench();
     std::vector<verify_point> points;
+    std::vector<kept_point> kept_points;
     void *workspace = allocate<char>(VERIFY_WORKSPACE);
+    verify_tokens(b, GAUSSIAN);
     printf("question: %s\n", QUESTION_OF_DRAFTS);
-    set_parameters(b, PLAIN);
+    set_parameters(b, QUESTIONS[0]);
     for (bool fused : {true, false})
         for (int64_t M : {4, 8})
-            for (int64_t R : {1, 8, 16, 64})
-                if (R * M <= MAX_BATCH) {
-                    points.push_back(measure_rules(b, R, M, fused, workspace));
-                    print_point(points.back());
-                }
+            for (int64_t R : {1, 8, 16, 64}) {
+                points.push_back(measure_rules(b, R, M, fused, workspace));
+                print_point(points.back());
+            }
+    for (bool fused : {true, false})
+        for (int64_t M : {4, 8})
+            for (int64_t R : {1, 8, 64}) {
+                kept_points.push_back(measure_kept_sets(b, R, M, fused, workspace));
+                print_kept_point(kept_points.back());
+            }
     if (options.json)
-        write_json(options.json, options.commit, points);
+        write_json(options.json, options.commit, points, kept_points);
     return 0;
 }

@@ -9,7 +9,7 @@
 
 #include "result_file.cuh"
 
-constexpr int64_t VOCAB = 151936, HIDDEN = 4096, MAX_BATCH = 256, MASK_WORDS = VOCAB / 32;
+constexpr int64_t VOCAB = 151936, HIDDEN = 4096, MAX_BATCH = 512, MASK_WORDS = VOCAB / 32;
 constexpr int PROMPT = 500, OUTPUT = 100, TOP = 20, KEPT = 128;
 constexpr size_t WORKSPACE = size_t(256) << 20;
 
