@@ -110,7 +110,7 @@ static void draw_nodes(const bench &b, const cycle &c, bool fused)
     call rows;
     fill_call(b, request_outputs(fused, KEPT_SETS).request, rows);
     rows.sampling.temperature = {temperature, 0};
-    const gumbel_head head = describe_head(b, GAUSSIAN, c.rows(), HIDDEN);
+    const gumbel_head head = describe_head(b, GAUSSIAN, c.rows());
     const gumbel_logits logits = describe_logits(b.logits[GAUSSIAN], c.rows());
     if (fused)
         CHECKED(gumbel_sample, b.rows.gpu, b.rows.stream, &head, &rows.sampling, &rows.output,

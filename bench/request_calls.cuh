@@ -241,7 +241,7 @@ static void draw_logits(const bench &b, const question &q, shape s, int64_t B)
             b.workspace, WORKSPACE, &error);
 }
 
-static void queue_fused(const bench &b, const call &c, shape s, int64_t B)
+static gumbel_head describe_head(const bench &b, shape s, int64_t B)
 {
     gumbel_head head = {};
     head.struct_size = sizeof head;
@@ -249,6 +249,12 @@ static void queue_fused(const bench &b, const call &c, shape s, int64_t B)
     head.weight = {b.weight[s], GUMBEL_BFLOAT16, VOCAB, HIDDEN, 0};
     if (s == PEAKED)
         head.bias = {b.bias, GUMBEL_FLOAT32, 1, VOCAB, 0};
+    return head;
+}
+
+static void queue_fused(const bench &b, const call &c, shape s, int64_t B)
+{
+    const gumbel_head head = describe_head(b, s, B);
     CHECKED(gumbel_sample, b.rows.gpu, b.rows.stream, &head, &c.sampling, &c.output, b.workspace,
             WORKSPACE, &error);
 }

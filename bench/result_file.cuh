@@ -6,7 +6,8 @@
 
 #include "cuda_measure.cuh"
 
-/* Opens a file of results and writes its first fields: question, commit and machine. */
+/* Opens a file of results and writes its first fields: question, commit, machine, and the rungs
+ * that the environment selects. */
 static FILE *begin_results(const char *path, const char *question, const char *commit)
 {
     cudaDeviceProp gpu;
@@ -20,6 +21,9 @@ static FILE *begin_results(const char *path, const char *question, const char *c
             gumbel_version_string());
     fprintf(file, "  \"commit\": \"%s\",\n  \"gpu\": \"%s\",\n  \"driver\": \"%s\",\n", commit,
             gpu.name, driver);
+    const char *rungs = getenv("GUMBEL_RUNGS"); /* names alone, if a device was opened */
+    if (rungs && *rungs)
+        fprintf(file, "  \"gumbel_rungs\": \"%s\",\n", rungs);
     fprintf(file, "  \"calls_a_replay\": %d,\n  \"replays\": %d,\n", CALLS, REPLAYS);
     return file;
 }

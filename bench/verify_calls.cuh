@@ -63,19 +63,12 @@ struct verification {
     bool with_rows = false;   /* whether the call has outputs of rows */
 };
 
-static gumbel_head describe_head(const bench &b, shape s, int64_t rows, int64_t size)
-{
-    gumbel_head head = {};
-    head.struct_size = sizeof head;
-    head.hidden = {b.hidden, GUMBEL_BFLOAT16, rows, size, 0};
-    head.weight = {b.weight[s], GUMBEL_BFLOAT16, VOCAB, size, 0};
-    return head;
-}
-
 static drafter describe_drafter(const bench &b, int64_t rows)
 {
     drafter d = {};
-    d.head = describe_head(b, PEAKED, rows, DRAFT_HIDDEN);
+    d.head.struct_size = sizeof d.head;
+    d.head.hidden = {b.hidden, GUMBEL_BFLOAT16, rows, DRAFT_HIDDEN, 0};
+    d.head.weight = {b.weight[PEAKED], GUMBEL_BFLOAT16, VOCAB, DRAFT_HIDDEN, 0};
     d.logits = describe_logits(b.logits[PEAKED], rows);
     d.sampling = make_sampling(b.rows.temperature, nullptr, nullptr);
     d.sampling.domain = GUMBEL_DOMAIN_DRAFT;
@@ -108,7 +101,7 @@ static void verify_drafts(const bench &b, const cycle &c, const verification &ho
     verified.tokens = c.tokens;
     verified.emitted = c.emitted;
     verified.rows = how.with_rows ? &target.output : nullptr;
-    const gumbel_head head = describe_head(b, GAUSSIAN, c.rows(), HIDDEN);
+    const gumbel_head head = describe_head(b, GAUSSIAN, c.rows());
     const gumbel_logits logits = describe_logits(b.logits[GAUSSIAN], c.rows());
     if (how.fused)
         CHECKED(gumbel_verify, b.rows.gpu, b.rows.stream, &head, &target.sampling, &draft,

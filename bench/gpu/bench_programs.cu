@@ -8,10 +8,16 @@
  *
  * script/bench-gpu --programs builds and runs it. Tokens drawn from logits are compared with the
  * CPU's before anything is timed. Each ratio is of medians of 30 replays in turns, 5 calls each.
+ * The rungs that serve a program's rows follow the times. The environment variable GUMBEL_RUNGS
+ * selects rungs; this value stands for GPUs without thread-block clusters:
+ *
+ *     GUMBEL_RUNGS=-hopper,-bounded,-blocks,-cluster,-program-blocks,-program-pivots,-program
  */
 #include "bench/request_calls.cuh"
 
 #include "gumbel/programs.h"
+
+#include <string>
 
 static const char QUESTION[] = "how long do draws by programs take, compared with draws by orders?";
 
@@ -124,6 +130,23 @@ static void queue_call(const bench &b, const program &of, const call &c, shape s
             b.workspace, WORKSPACE, &error);
 }
 
+/* The name of the rung that serves the rows of a call. */
+static std::string find_rung(const bench &b, const program &of, const call &c, shape s, int64_t B)
+{
+    static const char BEGIN[] = "\nrows: ";
+    const bool fused = of.base == program::OVER_PLAIN;
+    const gumbel_head head = describe_head(b, s, B);
+    const gumbel_logits logits = describe_logits(b.logits[s], B);
+    char text[4096] = "\n";
+    CHECKED(gumbel_explain, b.rows.gpu, fused ? &head : nullptr, fused ? nullptr : &logits,
+            &c.sampling, &c.output, text + 1, sizeof text - 1, &error);
+    const char *line = strstr(text, BEGIN);
+    if (!line)
+        die("gumbel_explain() names no rung of rows:%s", text);
+    line += strlen(BEGIN);
+    return std::string(line, strcspn(line, ":"));
+}
+
 /* Ends the program if the GPU's tokens of logits are not the CPU's. */
 static void verify_program(const bench &b, const program &of, shape s)
 {
@@ -183,6 +206,7 @@ struct point {
     shape rows;
     int64_t B;
     spread drawn, base;
+    std::string rung; /* of the program's rows */
 };
 
 static std::vector<point> points;
@@ -204,7 +228,7 @@ static void measure(const bench &b, const program &of, shape s, int64_t B)
     const captured ordered(b.rows.stream, [&] { queue_call(b, of, base, s, B); });
     const captured *const ways[] = {&drawn, &ordered};
     const auto times = time_in_turns(b.rows.stream, ways);
-    points.push_back({&of, s, B, times[0], times[1]});
+    points.push_back({&of, s, B, times[0], times[1], find_rung(b, of, c.base, s, B)});
 }
 
 static void write_json(const char *path, const char *commit)
@@ -215,8 +239,9 @@ static void write_json(const char *path, const char *commit)
         const point &at = points[i];
         fprintf(file, "%s\n    {\"program\": \"%s\", \"over\": \"%s\", \"rows\": \"%s\",",
                 i ? "," : "", at.of->name, BASE_NAMES[at.of->base], SHAPE_NAMES[at.rows]);
-        fprintf(file, " \"batch\": %lld, \"median_us\": %.3f, \"over_us\": %.3f, \"ratio\": %.3f}",
-                (long long)at.B, at.drawn.median, at.base.median, at.drawn.median / at.base.median);
+        fprintf(file, " \"batch\": %lld, \"rung\": \"%s\",", (long long)at.B, at.rung.c_str());
+        fprintf(file, " \"median_us\": %.3f, \"over_us\": %.3f, \"ratio\": %.3f}", at.drawn.median,
+                at.base.median, at.drawn.median / at.base.median);
     }
     fprintf(file, "\n  ]\n}\n");
     close_results(file, path);
@@ -238,12 +263,16 @@ int main(int argc, char **argv)
             if (of.base != program::OVER_PLAIN)
                 verify_program(b, of, shape(s));
             printf("%-44s %-18s", of.name, SHAPE_NAMES[s]);
+            std::string rungs;
             for (int64_t B : BATCHES) {
                 measure(b, of, shape(s), B);
                 const point &at = points.back();
                 printf(" %7.1f (%.2f)", at.drawn.median, at.drawn.median / at.base.median);
+                if (rungs.find(" " + at.rung + ",") == std::string::npos)
+                    rungs += " " + at.rung + ",";
             }
-            printf("\n");
+            rungs.pop_back();
+            printf("%s\n", rungs.c_str());
             fflush(stdout);
         }
     if (options.json)
