@@ -19,10 +19,19 @@ struct question {
     int32_t k;
     float p, min_p;
     gumbel_order order;
-    bool greedy, penalties, mask, further, logprobs, kept_sets;
+    bool greedy, penalties, mask, further, logprobs, kept_sets, entropy;
 };
 
 static const question PLAIN = {"plain draw", 0, 1, 0};
+
+static question truncate_with_logprobs(const char *name, bool kept_sets, bool entropy)
+{
+    question q = {name, 50, 0.95f, 0};
+    q.logprobs = true;
+    q.kept_sets = kept_sets;
+    q.entropy = entropy;
+    return q;
+}
 
 static const question QUESTIONS[] = {
     {"k = 50, p = 0.95", 50, 0.95f, 0},
@@ -46,18 +55,10 @@ static const question QUESTIONS[] = {
      true},
     {"penalties", 0, 1, 0, {}, false, true},
     {"penalties, log-probabilities", 0, 1, 0, {}, false, true, false, false, true},
-    {"k = 50, p = 0.95, log-probabilities", 50, 0.95f, 0, {}, false, false, false, false, true},
-    {"k = 50, p = 0.95, log-probabilities, kept sets",
-     50,
-     0.95f,
-     0,
-     {},
-     false,
-     false,
-     false,
-     false,
-     true,
-     true},
+    truncate_with_logprobs("k = 50, p = 0.95, log-probabilities", false, false),
+    truncate_with_logprobs("k = 50, p = 0.95, log-probabilities, kept sets", true, false),
+    truncate_with_logprobs("k = 50, p = 0.95, log-probabilities, entropy", false, true),
+    truncate_with_logprobs("k = 50, p = 0.95, log-probabilities, entropy, kept sets", true, true),
 };
 
 /* The distribution of the logits of a row. */
@@ -71,7 +72,7 @@ struct bench {
     __nv_bfloat16 *weight[SHAPES], *hidden;
     float *one, *zero, *repetition, *frequency, *p, *min_p;
     int32_t *k, *mask, *ranks, *top_ids, *kept, *kept_ids;
-    float *top_logprobs, *kept_logprobs;
+    float *top_logprobs, *kept_logprobs, *entropy;
     gumbel_history history;
     void *workspace;
 };
@@ -162,6 +163,7 @@ static bench open_bench()
     b.kept = allocate<int32_t>(MAX_BATCH);
     b.kept_ids = allocate<int32_t>(MAX_BATCH * KEPT);
     b.kept_logprobs = allocate<float>(MAX_BATCH * KEPT);
+    b.entropy = allocate<float>(MAX_BATCH);
     make_history(b);
     b.workspace = allocate<char>(WORKSPACE);
     return b;
@@ -206,6 +208,7 @@ static void fill_call(const bench &b, const question &q, call &c)
         c.output.top_logprobs = b.top_logprobs;
         c.output.num_top = TOP;
     }
+    c.output.entropy = q.entropy ? b.entropy : nullptr;
     if (q.kept_sets) {
         c.output.kept = b.kept;
         c.output.kept_ids = b.kept_ids;
