@@ -317,6 +317,29 @@ static void rows_select_grids(void **state)
     }
 }
 
+/* Block maxima beyond the default shared memory require a CTA of CUDA_BLOCKS_BYTES_MAX. */
+static void blocks_fit_shared_memory(void **state)
+{
+    static const struct {
+        int shared_kib;
+        int64_t vocab;
+        const char *rows;
+    } cases[] = {
+        {64, 120000, "blocks-grid"},  {64, 122880, "blocks-grid"},  {64, 122881, "alone"},
+        {100, 151936, "blocks-grid"}, {100, 270336, "blocks-grid"}, {100, 270337, "two-pass"},
+        {164, 532480, "blocks-grid"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cuda_device device = plan_device(0);
+        gumbel_problem request = plan_problem(64, 0, GUMBEL_FEATURE_TRUNCATION);
+        request.truncation.top_k.data = (int32_t *)plan_data;
+        device.shared_bytes = cases[i].shared_kib * 1024;
+        request.vocab = request.end_token = cases[i].vocab;
+        assert_string_equal(plan_rungs(&device, &request, 0), cases[i].rows);
+    }
+}
+
 /* ------------------------------------------------------------------------ forced rungs ---- */
 
 static void rungs_can_be_forced(void **state)
@@ -414,10 +437,15 @@ static void bad_names_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_select_rungs),    cmocka_unit_test(few_allowed_tokens_select_rungs),
-        cmocka_unit_test(programs_select_rungs), cmocka_unit_test(purposes_select_rungs),
-        cmocka_unit_test(rows_select_grids),     cmocka_unit_test(stored_logits_are_bounded),
-        cmocka_unit_test(rungs_can_be_forced),   cmocka_unit_test(bad_names_are_refused),
+        cmocka_unit_test(calls_select_rungs),
+        cmocka_unit_test(few_allowed_tokens_select_rungs),
+        cmocka_unit_test(programs_select_rungs),
+        cmocka_unit_test(purposes_select_rungs),
+        cmocka_unit_test(rows_select_grids),
+        cmocka_unit_test(blocks_fit_shared_memory),
+        cmocka_unit_test(stored_logits_are_bounded),
+        cmocka_unit_test(rungs_can_be_forced),
+        cmocka_unit_test(bad_names_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

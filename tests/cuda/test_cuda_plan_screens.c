@@ -57,7 +57,7 @@ static void screens_are_used_where_faster(void **state)
     p.sampling.num_samples = 4;
     p.features |= GUMBEL_FEATURE_KEPT | GUMBEL_FEATURE_KEPT_IDS;
     assert_string_equal(plan_rungs(&hopper, &p, 0), "screen-truncated");
-    assert_string_equal(plan_rungs(&ampere, &p, 0), "tensor grid");
+    assert_string_equal(plan_rungs(&ampere, &p, 0), "tensor blocks-grid");
     p.hidden_size = p.weight.cols = p.hidden.cols = CUDA_SCREEN_TRUNCATED_HIDDEN_MAX;
     assert_string_equal(plan_rungs(&hopper, &p, 0), "screen-truncated");
     p.hidden_size = p.weight.cols = p.hidden.cols = CUDA_SCREEN_TRUNCATED_HIDDEN_MAX + 64;

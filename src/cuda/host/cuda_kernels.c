@@ -67,7 +67,7 @@ typedef struct single_kernel {
     cuda_module module;
     const char *name;
     size_t at;        /* of its CUfunction in cuda_device */
-    int shared_bytes; /* maximum dynamic shared memory, if it is more than the default 48 KiB */
+    int shared_bytes; /* maximum dynamic shared memory; 0: CUDA_DEFAULT_SHARED_BYTES */
 } single_kernel;
 
 #define AT(field) offsetof(cuda_device, field)
@@ -148,7 +148,8 @@ static CUfunction *kernel_at(cuda_device *cuda, size_t at)
 static const char *const dtypes[] = {[CUDA_BF16] = "bf16", [CUDA_F16] = "f16", [CUDA_F32] = "f32"};
 
 /* Get a kernel by name. Reading an attribute loads it onto the GPU now, so that its first launch
- * does not wait. Launches can use `shared_bytes`, or as much as the GPU has. */
+ * does not wait. On a GPU that has less than `shared_bytes`, launches can use the default of
+ * CUDA_DEFAULT_SHARED_BYTES. */
 static gumbel_status get_kernel(cuda_device *cuda, cuda_module module, const char *name,
                                 int shared_bytes, CUfunction *kernel, gumbel_error *error)
 {
@@ -157,10 +158,9 @@ static gumbel_status get_kernel(cuda_device *cuda, cuda_module module, const cha
     CUDA_TRY(&cuda->driver, error, cuModuleGetFunction, kernel, cuda->modules[module], name);
     CUDA_TRY(&cuda->driver, error, cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS,
              *kernel);
-    if (shared_bytes > 0)
+    if (shared_bytes > 0 && shared_bytes <= available)
         CUDA_TRY(&cuda->driver, error, cuFuncSetAttribute, *kernel,
-                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                 shared_bytes < available ? shared_bytes : available);
+                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes);
     return GUMBEL_OK;
 }
 

@@ -32,9 +32,9 @@ const char *cuda_pivots_refuse(const cuda_device *cuda, const gumbel_problem *p,
 
 static const char *refuse_large_blocks(const cuda_device *cuda, const gumbel_problem *p)
 {
-    const int available = cuda_cluster_max_bytes(cuda->shared_bytes);
-    const int64_t bytes = cuda_blocks_bytes(cuda_blocks_of(p));
-    return bytes <= CUDA_BLOCKS_BYTES_MAX && bytes <= available
+    const int has_most = cuda->shared_bytes - CUDA_RESERVED_BYTES >= CUDA_BLOCKS_BYTES_MAX;
+    const int64_t most = has_most ? CUDA_BLOCKS_BYTES_MAX : CUDA_DEFAULT_SHARED_BYTES;
+    return cuda_blocks_bytes(cuda_blocks_of(p)) <= most
                ? NULL
                : "the block maxima of a row exceed the shared memory of a CTA";
 }

@@ -182,6 +182,8 @@ static inline int cuda_sm90_stages(int width, int num_samples, int with_mass, cu
 #define CUDA_SM80_MASS_BYTES  192 /* a column */
 /* Shared memory that CUDA reserves in every CTA. */
 #define CUDA_RESERVED_BYTES 1024
+/* Dynamic shared memory that a launch can have unless its kernel was given more. */
+#define CUDA_DEFAULT_SHARED_BYTES (48 * 1024)
 
 #define CUDA_SM80_WIDTHS 4
 static const int cuda_sm80_widths[CUDA_SM80_WIDTHS] = {8, 16, 32, 64};

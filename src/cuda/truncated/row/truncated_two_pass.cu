@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * WHAT   transforms, truncates and draws rows of logits (docs/maths.md, sections 8 and 9) in one
- *        launch on GPUs without clusters: several CTAs a row filter candidates, and the last CTA of
- *        a row truncates, draws and writes.
+ *        launch, for rows that 16 CTAs cannot hold (truncated_grid.cu): several CTAs a row filter
+ *        candidates, and the last CTA of a row truncates, draws and writes.
  * COST   reads B V elements once. A CTA finds a bound that k tokens reach in its first tile, and
  *        then keeps about k (1 + ln tiles) tokens. The last CTA of a row makes about ten
  *        descents over a few thousand candidates.
