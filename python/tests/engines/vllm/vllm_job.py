@@ -6,8 +6,9 @@ Reads a job in JSON from its input: {"engine": arguments of LLM, "runner": "V1" 
 of its own, "ranks": processes that share the model, "rounds": [[[token ids, parameters], …],
 …], "before": Python code to run first, "changes": {round: [kind, folder]}, changes of weights
 before a round (vllm_changes.py)}. Writes the results of each round to the named file: the texts
-of each request with ids and log-probabilities, and the plugin's counts after the round if this
-process or its ranks have them; for ranks also the report of each rank (vllm_ranks.py).
+of each request with ids and log-probabilities, and the plugin's counts from the first round to the
+end of this one if this process or its ranks have them; for ranks also the report of each rank
+(vllm_ranks.py).
 """
 
 import importlib.metadata
@@ -84,11 +85,12 @@ def main():
         if job["plugin"]:
             ranks["worker_extension_cls"] = "vllm_ranks.Extension"
     engine = LLM(enforce_eager=on_cpu, **ranks, **job["engine"])
-    counts, reports = None, []
+    counts, started, reports = None, {}, []
     if len(ranks) > 1:
         engine.collective_rpc("gumbel_watch", args=(job["engine"]["model"],))
     elif "gumbel.vllm" in sys.modules:
         counts = sys.modules["gumbel.vllm"].counts()
+        started = dict(vars(counts))  # by vLLM's warm-up
     rounds = []
     for at, requests in enumerate(job["rounds"]):
         if str(at) in job["changes"]:
@@ -128,7 +130,8 @@ def main():
                     }
                     for request in written
                 ],
-                "counts": None if counts is None else dict(vars(counts)),
+                "counts": counts
+                and {name: n - started.get(name, 0) for name, n in vars(counts).items()},
                 "ranks": reports,
             }
         )
