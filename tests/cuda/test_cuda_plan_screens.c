@@ -18,7 +18,6 @@ static void screens_are_used_where_faster(void **state)
 {
     cuda_device hopper = plan_device(1), ampere = plan_device(0);
     gumbel_problem rows = plan_problem(CUDA_SCREEN_ROWS_MAX, 4096, 0), few = rows, p = rows;
-    gumbel_error error = {0};
     (void)state;
     assert_string_equal(plan_rungs(&hopper, &rows, 0), "hopper");
     rows.screen = few.screen = p.screen = plan_data;
@@ -62,16 +61,16 @@ static void screens_are_used_where_faster(void **state)
     assert_string_equal(plan_rungs(&hopper, &p, 0), "screen-truncated");
     p.hidden_size = p.weight.cols = p.hidden.cols = CUDA_SCREEN_TRUNCATED_HIDDEN_MAX + 64;
     assert_string_equal(plan_rungs(&hopper, &p, 0), "hopper bounded");
-    assert_int_equal(cuda_read_rungs(&hopper.rungs, "screen-truncated", "f", &error), GUMBEL_OK);
+    plan_force_rungs(&hopper, "screen-truncated");
     assert_string_equal(plan_rungs(&hopper, &p, 0), "screen-truncated");
     p.batch = CUDA_SCREEN_ROWS_MAX + 1;
     assert_string_equal(plan_rungs(&hopper, &p, 0), "hopper bounded");
-    assert_int_equal(cuda_read_rungs(&hopper.rungs, "", "f", &error), GUMBEL_OK);
+    plan_force_rungs(&hopper, "");
     few.hidden_size = few.weight.cols = few.hidden.cols = 64;
     assert_string_equal(plan_rungs(&hopper, &few, 0), "hopper");
-    assert_int_equal(cuda_read_rungs(&hopper.rungs, "screen", "f", &error), GUMBEL_OK);
+    plan_force_rungs(&hopper, "screen");
     assert_string_equal(plan_rungs(&hopper, &few, 0), "screen");
-    assert_int_equal(cuda_read_rungs(&hopper.rungs, "-screen", "f", &error), GUMBEL_OK);
+    plan_force_rungs(&hopper, "-screen");
     assert_string_equal(plan_rungs(&hopper, &rows, 0), "hopper");
 }
 
@@ -82,7 +81,6 @@ static void bytes_are_used_on_every_gpu(void **state)
     cuda_device hopper = plan_device(1), ampere = plan_device(0), ada = plan_device(0);
     const gumbel_problem rows = plan_problem(CUDA_SCREEN_SM80_DRAWS, 4096, 0);
     gumbel_problem p = rows;
-    gumbel_error error = {0};
     (void)state;
     ada.base.capability = 89;
     ada.shared_bytes = 100 * 1024;
@@ -100,9 +98,9 @@ static void bytes_are_used_on_every_gpu(void **state)
     p.sampling.num_samples = 4; /* more draws than pay for a screen */
     p.features = 0;
     assert_string_equal(plan_rungs(&ampere, &p, 0), "tensor");
-    assert_int_equal(cuda_read_rungs(&ampere.rungs, "screen-tensor", "f", &error), GUMBEL_OK);
+    plan_force_rungs(&ampere, "screen-tensor");
     assert_string_equal(plan_rungs(&ampere, &p, 0), "screen-tensor");
-    assert_int_equal(cuda_read_rungs(&ampere.rungs, "", "f", &error), GUMBEL_OK);
+    plan_force_rungs(&ampere, "");
     p.features = GUMBEL_FEATURE_MASK;
     p.batch = 1;
     p.sampling.num_samples = 17; /* more than the full pass draws */
@@ -117,13 +115,13 @@ static void bytes_are_used_on_every_gpu(void **state)
     assert_string_equal(plan_rungs(&ampere, &p, 0), "tensor");
     p = rows;
     p.screen = plan_data;
-    assert_int_equal(cuda_read_rungs(&hopper.rungs, "-screen", "f", &error), GUMBEL_OK);
+    plan_force_rungs(&hopper, "-screen");
     assert_string_equal(plan_rungs(&hopper, &p, 0), "hopper");
-    assert_int_equal(cuda_read_rungs(&hopper.rungs, "-hopper", "f", &error), GUMBEL_OK);
+    plan_force_rungs(&hopper, "-hopper");
     assert_string_equal(plan_rungs(&hopper, &p, 0), "screen-tensor");
-    assert_int_equal(cuda_read_rungs(&hopper.rungs, "-hopper,-tensor", "f", &error), GUMBEL_OK);
+    plan_force_rungs(&hopper, "-hopper,-tensor");
     assert_string_equal(plan_rungs(&hopper, &p, 0), "naive");
-    assert_int_equal(cuda_read_rungs(&hopper.rungs, "", "f", &error), GUMBEL_OK);
+    plan_force_rungs(&hopper, "");
     p.vocab = p.weight.rows = p.end_token = 151935; /* not a multiple of 16 */
     assert_string_equal(plan_rungs(&hopper, &p, 0), "screen-tensor");
 }

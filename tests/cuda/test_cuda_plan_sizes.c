@@ -63,8 +63,6 @@ static gumbel_problem random_problem(uint64_t *random)
 /* Carving takes the counted bytes, and no rung receives a capability that its row does not list. */
 static void plans_match_their_size_and_table(void **state)
 {
-    static const uint8_t program[GUMBEL_PROGRAM_LENGTH] = {GUMBEL_PROGRAM_TOP_K,
-                                                           GUMBEL_PROGRAM_TEMPERATURE};
     static unsigned char base[64];
     uint64_t random = 1;
     int served[CUDA_PRODUCTS + CUDA_ROW_RUNGS] = {0};
@@ -73,7 +71,7 @@ static void plans_match_their_size_and_table(void **state)
         cuda_device device = plan_device(i % 2);
         gumbel_problem p = random_problem(&random);
         if (i % 16 < 2 && p.features & GUMBEL_FEATURE_TRUNCATION)
-            plan_program(&p, program);
+            plan_program(&p, plan_top_k_program);
         gumbel_cursor count = {0}, given = {base, 0};
         gumbel_plan planned;
         cuda_plan plan;

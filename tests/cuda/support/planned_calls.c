@@ -3,8 +3,12 @@
 
 #include "inputs.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 cuda_device plan_device(int hopper)
 {
@@ -35,11 +39,19 @@ gumbel_problem plan_problem(int64_t batch, int64_t hidden_size, uint32_t request
     return p;
 }
 
+const uint8_t plan_top_k_program[GUMBEL_PROGRAM_LENGTH] = {GUMBEL_PROGRAM_TOP_K,
+                                                           GUMBEL_PROGRAM_TEMPERATURE};
+
 void plan_program(gumbel_problem *p, const uint8_t *rules)
 {
     p->features &= ~(uint32_t)GUMBEL_FEATURE_TRUNCATION;
     p->features |= GUMBEL_FEATURE_PROGRAM;
     p->programs = (gumbel_programs){.rules = rules, .count = 1};
+}
+
+void plan_force_rungs(cuda_device *device, const char *names)
+{
+    assert_int_equal(cuda_read_rungs(&device->rungs, names, "rungs", NULL), GUMBEL_OK);
 }
 
 const char *plan_rungs(const cuda_device *device, const gumbel_problem *p, uint64_t more)
