@@ -20,4 +20,11 @@ static int failures, checks;
         }                                                                                          \
     } while (0)
 
+/* Prints the counts; returns the exit status of the program. */
+static inline int end_checks(void)
+{
+    printf("%d checks, %d failed\n", checks, failures);
+    return failures > 0;
+}
+
 #endif

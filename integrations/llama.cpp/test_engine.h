@@ -6,6 +6,7 @@
 #define TEST_ENGINE_H
 
 #include "gumbel_llama.h"
+#include "test_chain.h"
 #include "test_check.h"
 
 #include <stdio.h>
@@ -81,16 +82,6 @@ static inline void decode_batch(struct engine *engine)
         exit(2);
     }
     engine->batch.n_tokens = 0;
-}
-
-static inline struct llama_sampler *chain_of(struct llama_sampler *first,
-                                             struct llama_sampler *second)
-{
-    struct llama_sampler *chain = llama_sampler_chain_init(llama_sampler_chain_default_params());
-    llama_sampler_chain_add(chain, first);
-    if (second)
-        llama_sampler_chain_add(chain, second);
-    return chain;
 }
 
 static inline struct gumbel_llama_params text_params(uint64_t seed, int32_t length, bool fused)

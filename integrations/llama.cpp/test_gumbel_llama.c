@@ -76,13 +76,12 @@ static void test_order_of_candidates_does_not_show(void)
 static void test_behind_llamas_own_samplers(void)
 {
     struct gumbel_llama_params params = gumbel_llama_default_params();
-    struct llama_sampler *chain = llama_sampler_chain_init(llama_sampler_chain_default_params());
+    struct llama_sampler *chain =
+        make_chain(llama_sampler_init_top_k(40), llama_sampler_init_temp(.5f));
     float logits[V];
     int inside = 0;
 
     params.seed = 11;
-    llama_sampler_chain_add(chain, llama_sampler_init_top_k(40));
-    llama_sampler_chain_add(chain, llama_sampler_init_temp(.5f));
     llama_sampler_chain_add(chain, make_sampler(&params));
     for (int step = 0; step < STEPS; step++) {
         make_logits(step, logits);
@@ -117,10 +116,8 @@ static void test_penalties_are_llamas_own(void)
         params.penalty_last_n = window;
         struct llama_sampler *ours = make_sampler(&params);
         struct llama_sampler *theirs =
-            llama_sampler_chain_init(llama_sampler_chain_default_params());
-        llama_sampler_chain_add(
-            theirs, llama_sampler_init_penalties(V, window < 0 ? STEPS : window, 1.7f, .9f, .4f));
-        llama_sampler_chain_add(theirs, llama_sampler_init_greedy());
+            make_chain(llama_sampler_init_penalties(V, window < 0 ? STEPS : window, 1.7f, .9f, .4f),
+                       llama_sampler_init_greedy());
         float logits[V];
         int changed = 0;
         for (int step = 0; step < STEPS; step++) {
@@ -319,9 +316,8 @@ static void test_bad_parameters(void)
 static void test_other_samplers_are_distinguished(void)
 {
     struct llama_sampler *greedy = llama_sampler_init_greedy();
-    struct llama_sampler *chain = llama_sampler_chain_init(llama_sampler_chain_default_params());
+    struct llama_sampler *chain = make_chain(greedy, NULL);
     struct gumbel_llama_report report;
-    llama_sampler_chain_add(chain, greedy);
     CHECK(!gumbel_llama_describe(greedy, &report), "another sampler");
     CHECK(!gumbel_llama_describe(chain, &report), "a chain without ours");
     CHECK(!gumbel_llama_describe(NULL, &report), "none");
@@ -329,26 +325,6 @@ static void test_other_samplers_are_distinguished(void)
     llama_sampler_chain_add(chain, make_sampler(NULL));
     CHECK(gumbel_llama_describe(chain, &report), "a chain with ours");
     llama_sampler_free(chain);
-}
-
-static void check_draft_error(const struct gumbel_llama_params *params, int32_t count,
-                              int32_t first, gumbel_status wanted, const char *field)
-{
-    const llama_token drafts[4] = {1, 2, 3, 4};
-    const struct gumbel_llama_draft draft = {.tokens = drafts, .count = count, .first = first};
-    struct llama_sampler *sampler = make_sampler(params);
-    llama_token tokens[5];
-    int32_t emitted = -7;
-    gumbel_error error = {"", ""};
-    for (int32_t i = 0; i < 4; i++)
-        llama_sampler_accept(sampler, i);
-    /* The error is returned before the context is read. */
-    const gumbel_status status =
-        gumbel_llama_verify(sampler, NULL, &draft, tokens, &emitted, &error);
-    CHECK(status == wanted && strcmp(error.field, field) == 0, "%s: %d, '%s' '%s'", field, status,
-          error.field, error.message);
-    CHECK(emitted == -7 && report_of(sampler).position == params->position + 4, "left alone");
-    llama_sampler_free(sampler);
 }
 
 static void test_refused_drafts(void)
@@ -384,6 +360,5 @@ int main(void)
     test_bad_parameters();
     test_other_samplers_are_distinguished();
     test_refused_drafts();
-    printf("%d checks, %d failed\n", checks, failures);
-    return failures > 0;
+    return end_checks();
 }

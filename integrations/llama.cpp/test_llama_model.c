@@ -26,7 +26,7 @@ static void test_ways_write_one_text(void)
     llama_token wanted[TEXT], text[TEXT];
 
     for (uint64_t seed = 1; seed <= 3; seed++) {
-        struct llama_sampler *chain = chain_of(make_sampler(seed, PROMPT, true), NULL);
+        struct llama_sampler *chain = make_chain(make_sampler(seed, PROMPT, true), NULL);
         write_text(SAMPLE, chain, prompt, PROMPT, wanted, TEXT);
         CHECK(report_of(chain).candidates == TEXT, "drawn from candidates");
 
@@ -38,7 +38,7 @@ static void test_ways_write_one_text(void)
 
         for (enum way way = GRAPH; way <= FUSED; way++) {
             /* A chain can be added to one context's graph only, once. */
-            chain = chain_of(make_sampler(seed, PROMPT, way == FUSED), NULL);
+            chain = make_chain(make_sampler(seed, PROMPT, way == FUSED), NULL);
             write_text(way, chain, prompt, PROMPT, text, TEXT);
             const int equal = equal_tokens(text, wanted, TEXT);
             /* A fused draw does not round hidden states, and sums over the vocabulary, as of an
@@ -57,12 +57,12 @@ static void test_ways_write_one_text(void)
 static void test_rules_in_all_ways(void)
 {
     llama_token plain[TEXT], text[TEXT];
-    struct llama_sampler *chain = chain_of(make_sampler(1, PROMPT, false), NULL);
+    struct llama_sampler *chain = make_chain(make_sampler(1, PROMPT, false), NULL);
     write_text(SAMPLE, chain, prompt, PROMPT, plain, TEXT);
     llama_sampler_free(chain);
     for (rules = PROGRAM; rules <= ADAPTIVE; rules++) {
         test_ways_write_one_text();
-        chain = chain_of(make_sampler(1, PROMPT, false), NULL);
+        chain = make_chain(make_sampler(1, PROMPT, false), NULL);
         write_text(SAMPLE, chain, prompt, PROMPT, text, TEXT);
         CHECK(equal_tokens(text, plain, TEXT) < TEXT, "rules %d change the text", rules);
         llama_sampler_free(chain);
@@ -74,11 +74,11 @@ static void test_rules_in_all_ways(void)
 static void test_threads(void)
 {
     llama_token wanted[8], text[8];
-    struct llama_sampler *chain = chain_of(make_sampler(6, PROMPT, true), NULL);
+    struct llama_sampler *chain = make_chain(make_sampler(6, PROMPT, true), NULL);
     write_text(FUSED, chain, prompt, PROMPT, wanted, 8);
     llama_sampler_free(chain);
     for (threads = 2; threads <= 3; threads++) {
-        chain = chain_of(make_sampler(6, PROMPT, true), NULL);
+        chain = make_chain(make_sampler(6, PROMPT, true), NULL);
         write_text(FUSED, chain, prompt, PROMPT, text, 8);
         CHECK(equal_tokens(text, wanted, 8) == 8 && report_of(chain).fused == 8, "%d", threads);
         llama_sampler_free(chain);
@@ -91,10 +91,10 @@ static void test_behind_a_sampler_in_the_graph(void)
 {
     llama_token wanted[TEXT], text[TEXT];
     struct llama_sampler *chain =
-        chain_of(llama_sampler_init_top_k(40), make_sampler(5, PROMPT, true));
+        make_chain(llama_sampler_init_top_k(40), make_sampler(5, PROMPT, true));
     write_text(SAMPLE, chain, prompt, PROMPT, wanted, TEXT);
     llama_sampler_free(chain);
-    chain = chain_of(llama_sampler_init_top_k(40), make_sampler(5, PROMPT, true));
+    chain = make_chain(llama_sampler_init_top_k(40), make_sampler(5, PROMPT, true));
     write_text(GRAPH, chain, prompt, PROMPT, text, TEXT);
     CHECK(equal_tokens(text, wanted, TEXT) == TEXT, "%d equal", equal_tokens(text, wanted, TEXT));
     const struct gumbel_llama_report report = report_of(chain);
@@ -130,7 +130,7 @@ static struct watch watch_decode(bool graph)
 {
     struct watch watch = {0, 0};
     struct llama_context_params params = context_params();
-    struct llama_sampler *chain = chain_of(make_sampler(2, PROMPT, true), NULL);
+    struct llama_sampler *chain = make_chain(make_sampler(2, PROMPT, true), NULL);
     params.cb_eval = watch_product;
     params.cb_eval_user_data = &watch;
     struct engine engine = engine_open(params, &chain, graph);
@@ -160,7 +160,7 @@ static void test_a_fused_draw_computes_no_product(void)
  * sampler. */
 static void test_a_sequence_without_a_sampler_has_logits(void)
 {
-    struct llama_sampler *chains[2] = {chain_of(make_sampler(1, PROMPT, true), NULL), NULL};
+    struct llama_sampler *chains[2] = {make_chain(make_sampler(1, PROMPT, true), NULL), NULL};
     llama_token text[8];
 
     write_text(SAMPLE, chains[0], prompt, PROMPT, text, 8);
@@ -207,7 +207,7 @@ static void test_two_sequences(void)
     llama_token wanted[2][16], text[2][16];
     struct llama_sampler *chains[2];
     for (int s = 0; s < 2; s++) {
-        chains[s] = chain_of(make_sampler(20 + (uint64_t)s, PROMPT, true), NULL);
+        chains[s] = make_chain(make_sampler(20 + (uint64_t)s, PROMPT, true), NULL);
         write_text(SAMPLE, chains[s], prompt, PROMPT, wanted[s], 16);
         llama_sampler_reset(chains[s]);
     }
@@ -242,7 +242,7 @@ static int drafted_text(const llama_token *known, llama_token *text, bool hidden
 {
     enum { DRAFT = 3 };
     struct llama_context_params params = context_params();
-    struct llama_sampler *chain = chain_of(make_sampler(2, PROMPT, true), NULL);
+    struct llama_sampler *chain = make_chain(make_sampler(2, PROMPT, true), NULL);
     params.embeddings = hidden;
     params.pooling_type = LLAMA_POOLING_TYPE_NONE;
     struct engine engine = engine_open(params, NULL, 0);
@@ -295,7 +295,7 @@ static bool take_head(struct ggml_tensor *tensor, bool is_query, void *context)
 static void test_drafts(void)
 {
     llama_token wanted[TEXT], text[TEXT];
-    struct llama_sampler *chain = chain_of(make_sampler(2, PROMPT, true), NULL);
+    struct llama_sampler *chain = make_chain(make_sampler(2, PROMPT, true), NULL);
     write_text(SAMPLE, chain, prompt, PROMPT, wanted, TEXT);
     llama_sampler_free(chain);
     int steps = drafted_text(wanted, text, false, NULL);
@@ -339,7 +339,7 @@ static int print_text(int count, char **words)
     for (int32_t i = 0; i < length; i++)
         tokens[i] = atoi(words[3 + i]);
     struct llama_sampler *chain =
-        chain_of(make_sampler(strtoull(words[1], NULL, 10), length, way == FUSED), NULL);
+        make_chain(make_sampler(strtoull(words[1], NULL, 10), length, way == FUSED), NULL);
     write_text((enum way)way, chain, tokens, length, text, drawn);
     for (int32_t i = 0; i < drawn; i++)
         printf("%d%c", text[i], i + 1 < drawn ? ' ' : '\n');
@@ -367,8 +367,7 @@ int main(int argc, char **argv)
         test_a_sequence_without_a_sampler_has_logits();
         test_two_sequences();
         test_drafts();
-        printf("%d checks, %d failed\n", checks, failures);
-        failed = failures > 0;
+        failed = end_checks();
     }
     llama_model_free(model);
     llama_backend_free();

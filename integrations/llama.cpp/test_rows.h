@@ -6,6 +6,7 @@
 #define TEST_ROWS_H
 
 #include "gumbel_llama.h"
+#include "test_chain.h"
 #include "test_check.h"
 
 #include <stdio.h>
@@ -97,6 +98,27 @@ static inline void check_error(int32_t n_vocab, const struct gumbel_llama_params
     CHECK(!gumbel_llama_init(n_vocab, params, NULL), "%s without an error struct", field);
     if (sampler)
         llama_sampler_free(sampler);
+}
+
+/* Verifies drafts behind four accepted tokens, and expects an error that changes nothing. */
+static inline void check_draft_error(const struct gumbel_llama_params *params, int32_t count,
+                                     int32_t first, gumbel_status wanted, const char *field)
+{
+    const llama_token drafts[4] = {1, 2, 3, 4};
+    const struct gumbel_llama_draft draft = {.tokens = drafts, .count = count, .first = first};
+    struct llama_sampler *sampler = make_sampler(params);
+    llama_token tokens[5];
+    int32_t emitted = -7;
+    gumbel_error error = {"", ""};
+    for (int32_t i = 0; i < 4; i++)
+        llama_sampler_accept(sampler, i);
+    /* The error is returned before the context is read. */
+    const gumbel_status status =
+        gumbel_llama_verify(sampler, NULL, &draft, tokens, &emitted, &error);
+    CHECK(status == wanted && strcmp(error.field, field) == 0, "%s: %d, '%s' '%s'", field, status,
+          error.field, error.message);
+    CHECK(emitted == -7 && report_of(sampler).position == params->position + 4, "left alone");
+    llama_sampler_free(sampler);
 }
 
 #endif
