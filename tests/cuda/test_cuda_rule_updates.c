@@ -131,17 +131,12 @@ typedef struct update_loop {
     outcome *host, *device;
     gumbel_rule_updates updates, updates_on_gpu;
     gumbel_output out; /* on the GPU */
-    void *workspace, *owned[8];
-    int owned_count;
+    void *workspace;
+    gpu_copies copies;
     gpu_graph graph;
     double surprise; /* sum of the surprise of row 0's tokens */
     int resets;
 } update_loop;
-
-static const void *copy_to_gpu(update_loop *loop, const void *from, size_t bytes)
-{
-    return loop->owned[loop->owned_count++] = gpu_copy(from, bytes);
-}
 
 /* The request of a loop: drawn by `rules`, or by an order if they are NULL. */
 static void make_request(update_loop *loop, const uint8_t *rules)
@@ -188,12 +183,12 @@ static void make_updates(update_loop *loop, int has_surprise)
     on_gpu->surprise = has_surprise ? (float *)loop->on_gpu->programs.surprise.data : NULL;
     on_gpu->top_p = (float *)r->truncation.top_p.data;
     on_gpu->surprise_target.data =
-        copy_to_gpu(loop, loop->targets, (size_t)loop->rows * sizeof(float));
-    on_gpu->surprise_rate.data = copy_to_gpu(loop, &RATE, sizeof RATE);
-    on_gpu->top_p_first.data = copy_to_gpu(loop, &FIRST, sizeof FIRST);
-    on_gpu->top_p_decay.data = copy_to_gpu(loop, &DECAY, sizeof DECAY);
-    on_gpu->top_p_min.data = copy_to_gpu(loop, &LEAST, sizeof LEAST);
-    on_gpu->top_p_reset.data = copy_to_gpu(loop, &RESET_TOKEN, sizeof RESET_TOKEN);
+        gpu_copies_add(&loop->copies, loop->targets, (size_t)loop->rows * sizeof(float));
+    on_gpu->surprise_rate.data = gpu_copies_add(&loop->copies, &RATE, sizeof RATE);
+    on_gpu->top_p_first.data = gpu_copies_add(&loop->copies, &FIRST, sizeof FIRST);
+    on_gpu->top_p_decay.data = gpu_copies_add(&loop->copies, &DECAY, sizeof DECAY);
+    on_gpu->top_p_min.data = gpu_copies_add(&loop->copies, &LEAST, sizeof LEAST);
+    on_gpu->top_p_reset.data = gpu_copies_add(&loop->copies, &RESET_TOKEN, sizeof RESET_TOKEN);
 }
 
 /* Captures a step of the GPU: the draw, the updates, and the next positions. */
@@ -308,8 +303,7 @@ static void run_loop(int rows, const uint8_t *rules)
     gpu_graph_free(&loop->graph);
     gpu_output_free(&loop->out);
     gpu_free(loop->workspace);
-    for (int i = 0; i < loop->owned_count; i++)
-        gpu_free(loop->owned[i]);
+    gpu_copies_free(&loop->copies);
     gpu_request_free(loop->on_gpu);
     outcome_free(loop->host);
     outcome_free(loop->device);

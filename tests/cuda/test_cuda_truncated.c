@@ -302,7 +302,7 @@ static void truncated_alone(void)
     outcome *whole = request_outcome(req);
     gpu_request_draw(on_gpu, 0, whole);
     for (int64_t b = 0; b < plan.batch; b++) {
-        gpu_request row = {.owned_count = 0};
+        gpu_request row = {.copies = {.count = 0}};
         request_rows(&on_gpu->req, b, 1, &row.req);
         outcome *alone = request_outcome(&row.req);
         gpu_request_draw(&row, 0, alone);

@@ -5,55 +5,38 @@
  * the CPU's, too.
  */
 #include "cuda_support.h"
+#include "gpu_copies.h"
 #include "watermark_calls.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Device memory of a test. */
-typedef struct gpu_arrays {
-    void *owned[24];
-    int count;
-} gpu_arrays;
-
-static void *copy_array(gpu_arrays *a, const void *from, size_t bytes)
-{
-    return from ? a->owned[a->count++] = gpu_copy(from, bytes) : NULL;
-}
-
-static void free_arrays(gpu_arrays *a)
-{
-    for (int i = 0; i < a->count; i++)
-        gpu_free(a->owned[i]);
-    a->count = 0;
-}
-
 /* A call's structs in device memory; its results, which are poisoned, are the call's `draws`. */
-static void copy_call(gpu_arrays *a, const watermark_call *c, gumbel_watermark *w,
+static void copy_call(gpu_copies *a, const watermark_call *c, gumbel_watermark *w,
                       gumbel_recent *recent, gumbel_watermark_draws *draws)
 {
     *w = c->watermark;
     *recent = c->recent;
-    w->key = copy_array(a, w->key, sizeof c->key);
-    w->context.data = copy_array(a, w->context.data, sizeof c->context);
-    w->text_start.data = copy_array(a, w->text_start.data, sizeof c->text_start);
-    w->seed.data = copy_array(a, w->seed.data, sizeof c->own_seed);
-    w->position.data = copy_array(a, w->position.data, sizeof c->own_position);
-    w->slots.of_row = copy_array(a, w->slots.of_row, sizeof c->of_row);
-    w->live_rows = copy_array(a, w->live_rows, sizeof c->live);
-    w->drafts = copy_array(a, w->drafts, sizeof c->drafts);
-    recent->tokens = copy_array(a, c->ring, sizeof c->ring);
-    recent->count = copy_array(a, c->count, sizeof c->count);
+    w->key = gpu_copies_add(a, w->key, sizeof c->key);
+    w->context.data = gpu_copies_add(a, w->context.data, sizeof c->context);
+    w->text_start.data = gpu_copies_add(a, w->text_start.data, sizeof c->text_start);
+    w->seed.data = gpu_copies_add(a, w->seed.data, sizeof c->own_seed);
+    w->position.data = gpu_copies_add(a, w->position.data, sizeof c->own_position);
+    w->slots.of_row = gpu_copies_add(a, w->slots.of_row, sizeof c->of_row);
+    w->live_rows = gpu_copies_add(a, w->live_rows, sizeof c->live);
+    w->drafts = gpu_copies_add(a, w->drafts, sizeof c->drafts);
+    recent->tokens = gpu_copies_add(a, c->ring, sizeof c->ring);
+    recent->count = gpu_copies_add(a, c->count, sizeof c->count);
     *draws = c->draws;
-    draws->seed = copy_array(a, c->seed, sizeof c->seed);
-    draws->position = copy_array(a, c->position, sizeof c->position);
-    draws->watermarked = copy_array(a, c->watermarked, sizeof c->watermarked);
+    draws->seed = gpu_copies_add(a, c->seed, sizeof c->seed);
+    draws->position = gpu_copies_add(a, c->position, sizeof c->position);
+    draws->watermarked = gpu_copies_add(a, c->watermarked, sizeof c->watermarked);
 }
 
 static void random_rows(void)
 {
     watermark_call *c = make_zeroed(1, sizeof *c);
-    gpu_arrays arrays = {.count = 0};
+    gpu_copies arrays = {.count = 0};
     gumbel_error error = {"", ""};
     int64_t watermarked = 0, repeats = 0;
     for (uint64_t index = 0; index < 300; index++) {
@@ -69,7 +52,7 @@ static void random_rows(void)
         gpu_fetch(c->position, draws.position, sizeof c->position);
         gpu_fetch(c->watermarked, draws.watermarked, sizeof c->watermarked);
         CHECK(watermark_call_agrees(c, &watermarked, &repeats), "call %d", (int)index);
-        free_arrays(&arrays);
+        gpu_copies_free(&arrays);
     }
     CHECK(watermarked > 100 && repeats > 100, "%d watermarked, %d repeats", (int)watermarked,
           (int)repeats);
@@ -81,7 +64,7 @@ static void random_nodes(void)
 {
     enum { NODES = 40, ROWS = WATERMARK_PLACES * NODES };
     watermark_call *c = make_zeroed(1, sizeof *c);
-    gpu_arrays arrays = {.count = 0};
+    gpu_copies arrays = {.count = 0};
     gumbel_error error = {"", ""};
     for (uint64_t index = 0; index < 100; index++) {
         static int32_t tokens[ROWS], parents[ROWS], marks[2][ROWS];
@@ -110,10 +93,10 @@ static void random_nodes(void)
                                        .position = positions[0],
                                        .watermarked = marks[0]};
         copy_call(&arrays, c, &w, &recent, &draws);
-        on_gpu.tokens = copy_array(&arrays, tokens, sizeof tokens);
-        on_gpu.parents = copy_array(&arrays, draft.parents, sizeof parents);
-        draws.position = copy_array(&arrays, positions[1], sizeof positions[1]);
-        draws.watermarked = copy_array(&arrays, marks[1], sizeof marks[1]);
+        on_gpu.tokens = gpu_copies_add(&arrays, tokens, sizeof tokens);
+        on_gpu.parents = gpu_copies_add(&arrays, draft.parents, sizeof parents);
+        draws.position = gpu_copies_add(&arrays, positions[1], sizeof positions[1]);
+        draws.watermarked = gpu_copies_add(&arrays, marks[1], sizeof marks[1]);
         CHECK(gumbel_watermark_nodes(cpu, NULL, &c->watermark, &c->recent, &draft, rows, &host,
                                      &error) == GUMBEL_OK &&
                   gumbel_watermark_nodes(gpu, NULL, &w, &recent, &on_gpu, rows, &draws, &error) ==
@@ -127,7 +110,7 @@ static void random_nodes(void)
               (int)index);
         CHECK(memcmp(marks[0], marks[1], (size_t)rows * 4) == 0, "marks, call %d", (int)index);
         CHECK(memcmp(c->seed, seeds, sizeof seeds) == 0, "seeds, call %d", (int)index);
-        free_arrays(&arrays);
+        gpu_copies_free(&arrays);
     }
     free(c);
 }

@@ -4,17 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *copy(gpu_cycle *generated, const void *from, size_t bytes)
-{
-    void *to = gpu_copy(from, bytes);
-    if (to) {
-        if (generated->owned_count == (int)(sizeof generated->owned / sizeof *generated->owned))
-            die("a cycle owns too much");
-        generated->owned[generated->owned_count++] = to;
-    }
-    return to;
-}
-
 /* Rows of row parameters and histories: slots, or requests. */
 static size_t places_of(const cycle *c)
 {
@@ -22,19 +11,9 @@ static size_t places_of(const cycle *c)
                                     : (size_t)c->of->plan.requests;
 }
 
-#define COPY(field, count) (field) = copy(generated, (field), (size_t)(count) * sizeof *(field))
-#define COPY_ROWS(rows)    COPY((rows).data, places)
-
-static void copy_lists(gpu_cycle *generated, gumbel_token_lists *lists)
-{
-    size_t requests = (size_t)generated->req.of->plan.requests;
-    if (!lists->offsets)
-        return;
-    size_t ids = (size_t)lists->offsets[requests];
-    COPY(lists->offsets, requests + 1);
-    COPY(lists->ids, ids);
-    COPY(lists->values, ids);
-}
+#define COPY(field, count)                                                                         \
+    (field) = gpu_copies_add(&generated->copies, (field), (size_t)(count) * sizeof *(field))
+#define COPY_ROWS(rows) COPY((rows).data, places)
 
 static void copy_transforms(gpu_cycle *generated)
 {
@@ -43,19 +22,15 @@ static void copy_transforms(gpu_cycle *generated)
     gumbel_history *h = &c->history;
     size_t places = places_of(c), words = (size_t)texts_words(c->of);
     COPY(t->mask.data, (size_t)c->rows * words);
-    copy_lists(generated, &t->allowed);
-    copy_lists(generated, &t->banned);
-    copy_lists(generated, &t->bias);
-    copy_lists(generated, &t->prompt_tokens);
-    copy_lists(generated, &t->output_tokens);
-    copy_lists(generated, &t->late_bias);
+    gpu_copies_add_all_lists(&generated->copies, t, (size_t)c->of->plan.requests);
     COPY_ROWS(t->repetition);
     COPY_ROWS(t->frequency);
     COPY_ROWS(t->presence);
     if (t->history) {
         COPY(h->prompt, places * words);
         COPY(h->output, places * words);
-        h->counts = copy(generated, h->counts, places * (size_t)h->vocab_size * sizeof(uint16_t));
+        h->counts = gpu_copies_add(&generated->copies, h->counts,
+                                   places * (size_t)h->vocab_size * sizeof(uint16_t));
         t->history = h;
     }
     c->sampling.transforms = t;
@@ -86,7 +61,8 @@ static void copy_sampling(gpu_cycle *generated)
 
 static void copy_tensor(gpu_cycle *generated, gumbel_tensor *t)
 {
-    t->data = copy(generated, t->data, (size_t)(t->rows * t->cols) * dtype_size(t->dtype));
+    t->data = gpu_copies_add(&generated->copies, t->data,
+                             (size_t)(t->rows * t->cols) * dtype_size(t->dtype));
 }
 
 /* The distributions that drew the drafts, for all rules except COUPLED. */
@@ -131,14 +107,13 @@ gpu_cycle *gpu_cycle_make(const cycle *host)
     COPY(d->nodes, d->requests);
     COPY(d->parents, c->rows);
     COPY(d->limit, d->requests);
-    copy_lists(generated, &d->stop);
+    gpu_copies_add_lists(&generated->copies, &d->stop, (size_t)c->of->plan.requests);
     return generated;
 }
 
 void gpu_cycle_free(gpu_cycle *generated)
 {
-    for (int i = 0; i < generated->owned_count; i++)
-        gpu_free(generated->owned[i]);
+    gpu_copies_free(&generated->copies);
     gpu_free(generated->workspace);
     free(generated);
 }
@@ -214,12 +189,10 @@ void gpu_cycle_verify(CUstream stream, const gpu_cycle *generated, const verifie
 }
 
 /* Copies the heads, or the logits, of wide rows. */
-static int copy_wide_models(gpu_wide *generated, int count)
+static void copy_wide_models(gpu_wide *generated)
 {
     wide_drafts *w = &generated->req;
-#define PUT(pointer, bytes)                                                                        \
-    if (pointer)                                                                                   \
-    generated->owned[count++] = (void *)(uintptr_t)((pointer) = gpu_copy((pointer), bytes))
+#define PUT(pointer, bytes) (pointer) = gpu_copies_add(&generated->copies, (pointer), bytes)
     if (w->hidden_size > 0) {
         const size_t row = (size_t)w->hidden_size * dtype_size(w->target_head.weight.dtype);
         const size_t vocab = (size_t)w->target_head.weight.rows, rows = (size_t)w->rows;
@@ -235,7 +208,6 @@ static int copy_wide_models(gpu_wide *generated, int count)
         PUT(w->drafted.logits.data, w->draft_bytes);
         w->draft.logits = &w->drafted;
     }
-    return count;
 }
 
 gpu_wide *gpu_wide_make(const wide_drafts *host, const verified_arrays *into)
@@ -244,7 +216,7 @@ gpu_wide *gpu_wide_make(const wide_drafts *host, const verified_arrays *into)
     wide_drafts *w = &generated->req;
     const size_t R = (size_t)host->requests, rows = (size_t)host->rows;
     *w = *host;
-    int count = copy_wide_models(generated, 0);
+    copy_wide_models(generated);
     PUT(w->sampling.temperature.data, R * sizeof(float));
     PUT(w->sampling.seed.data, R * sizeof(uint64_t));
     PUT(w->sampling.position.data, R * sizeof(uint64_t));
@@ -273,8 +245,7 @@ gpu_wide *gpu_wide_make(const wide_drafts *host, const verified_arrays *into)
 
 void gpu_wide_free(gpu_wide *generated)
 {
-    for (size_t i = 0; i < sizeof generated->owned / sizeof *generated->owned; i++)
-        gpu_free(generated->owned[i]);
+    gpu_copies_free(&generated->copies);
     gpu_free(generated->workspace);
     free(generated);
 }

@@ -7,14 +7,14 @@
 
 #include "cuda_support.h"
 #include "draft_cycles.h"
+#include "gpu_copies.h"
 #include "wide_drafts.h"
 
 /* A cycle whose arguments are in device memory. */
 typedef struct gpu_cycle {
     cycle req;
     gumbel_truncation truncation;
-    void *owned[52];
-    int owned_count;
+    gpu_copies copies;
     void *workspace;
     size_t workspace_bytes;
 } gpu_cycle;
@@ -36,7 +36,7 @@ void gpu_cycle_verify(CUstream stream, const gpu_cycle *generated, const verifie
 /* Wide rows in device memory, verified into `into`. */
 typedef struct gpu_wide {
     wide_drafts req;
-    void *owned[16];
+    gpu_copies copies;
     void *workspace;
     size_t workspace_bytes;
 } gpu_wide;

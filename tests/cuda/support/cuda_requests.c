@@ -7,17 +7,6 @@
 
 /* ---------------------------------------------------------------------------------- copies ---- */
 
-static void *copy(gpu_request *generated, const void *from, size_t bytes)
-{
-    void *to = gpu_copy(from, bytes);
-    if (to) {
-        if (generated->owned_count == REQUEST_OWNED)
-            die("a request owns too much");
-        generated->owned[generated->owned_count++] = to;
-    }
-    return to;
-}
-
 /* A row parameter of `width` elements of `size` bytes. */
 static void *copy_rows(gpu_request *generated, const void *from, int64_t stride, int64_t width,
                        size_t size)
@@ -25,7 +14,7 @@ static void *copy_rows(gpu_request *generated, const void *from, int64_t stride,
     const gumbel_slots *slots = &generated->req.sampling.slots;
     int64_t rows = slots->of_row ? slots->count : generated->req.plan.batch;
     int64_t step = stride == GUMBEL_SAME ? 0 : stride ? stride : width;
-    return copy(generated, from, (size_t)((rows - 1) * step + width) * size);
+    return gpu_copies_add(&generated->copies, from, (size_t)((rows - 1) * step + width) * size);
 }
 
 #define COPY_ROWS(rows)                                                                            \
@@ -34,18 +23,9 @@ static void *copy_rows(gpu_request *generated, const void *from, int64_t stride,
 static gumbel_tensor copy_tensor(gpu_request *generated, gumbel_tensor t)
 {
     int64_t stride = t.stride ? t.stride : t.cols;
-    t.data = copy(generated, t.data, (size_t)(t.rows * stride) * dtype_size(t.dtype));
+    t.data =
+        gpu_copies_add(&generated->copies, t.data, (size_t)(t.rows * stride) * dtype_size(t.dtype));
     return t;
-}
-
-static void copy_lists(gpu_request *generated, gumbel_token_lists *lists)
-{
-    if (!lists->offsets)
-        return;
-    size_t rows = (size_t)generated->req.plan.batch, ids = (size_t)lists->offsets[rows];
-    lists->offsets = copy(generated, lists->offsets, (rows + 1) * sizeof *lists->offsets);
-    lists->ids = copy(generated, lists->ids, ids * sizeof *lists->ids);
-    lists->values = copy(generated, lists->values, ids * sizeof *lists->values);
 }
 
 static void copy_transforms(gpu_request *generated)
@@ -57,20 +37,16 @@ static void copy_transforms(gpu_request *generated)
     size_t rows = (size_t)(slots->of_row ? slots->count : plan->batch);
     t->mask.data = copy_rows(generated, t->mask.data, t->mask.stride,
                              (plan->first_token + plan->vocab + 31) / 32, sizeof *t->mask.data);
-    copy_lists(generated, &t->allowed);
-    copy_lists(generated, &t->banned);
-    copy_lists(generated, &t->bias);
-    copy_lists(generated, &t->prompt_tokens);
-    copy_lists(generated, &t->output_tokens);
-    copy_lists(generated, &t->late_bias);
+    gpu_copies_add_all_lists(&generated->copies, t, (size_t)generated->req.plan.batch);
     COPY_ROWS(t->repetition);
     COPY_ROWS(t->frequency);
     COPY_ROWS(t->presence);
     if (t->history) {
         size_t tokens = (size_t)h->vocab_size, bits = rows * ((tokens + 31) / 32);
-        h->prompt = copy(generated, h->prompt, bits * sizeof *h->prompt);
-        h->output = copy(generated, h->output, bits * sizeof *h->output);
-        h->counts = copy(generated, h->counts, rows * tokens * (h->count_bits == 32 ? 4 : 2));
+        h->prompt = gpu_copies_add(&generated->copies, h->prompt, bits * sizeof *h->prompt);
+        h->output = gpu_copies_add(&generated->copies, h->output, bits * sizeof *h->output);
+        h->counts = gpu_copies_add(&generated->copies, h->counts,
+                                   rows * tokens * (h->count_bits == 32 ? 4 : 2));
         t->history = h;
     }
     generated->req.sampling.transforms = t;
@@ -96,7 +72,7 @@ static void copy_programs(gpu_request *generated)
     COPY_ROWS(q->smoothing_factor);
     COPY_ROWS(q->smoothing_curve);
     COPY_ROWS(q->adaptive_target);
-    copy_lists(generated, &q->xtc_keep);
+    gpu_copies_add_lists(&generated->copies, &q->xtc_keep, (size_t)generated->req.plan.batch);
     generated->req.truncation.programs = q;
 }
 
@@ -117,9 +93,11 @@ gpu_request *gpu_request_make(const request *host)
     COPY_ROWS(s->seed);
     COPY_ROWS(s->position);
     COPY_ROWS(s->first_sample);
-    s->noise = copy(generated, s->noise,
-                    (size_t)(r->plan.batch * r->plan.samples * r->plan.vocab) * sizeof(float));
-    s->token_ids = copy(generated, s->token_ids, (size_t)r->plan.vocab * sizeof *s->token_ids);
+    s->noise =
+        gpu_copies_add(&generated->copies, s->noise,
+                       (size_t)(r->plan.batch * r->plan.samples * r->plan.vocab) * sizeof(float));
+    s->token_ids = gpu_copies_add(&generated->copies, s->token_ids,
+                                  (size_t)r->plan.vocab * sizeof *s->token_ids);
     if (s->transforms)
         copy_transforms(generated);
     if (s->truncation) {
@@ -130,18 +108,18 @@ gpu_request *gpu_request_make(const request *host)
             copy_programs(generated);
         s->truncation = t;
     }
-    s->given.data = copy(generated, s->given.data, /* contiguous */
-                         (size_t)(r->plan.batch * r->plan.samples) * sizeof *s->given.data);
-    s->live_rows = copy(generated, s->live_rows, sizeof *s->live_rows);
-    s->slots.of_row =
-        copy(generated, s->slots.of_row, (size_t)r->plan.batch * sizeof *s->slots.of_row);
+    s->given.data =
+        gpu_copies_add(&generated->copies, s->given.data, /* contiguous */
+                       (size_t)(r->plan.batch * r->plan.samples) * sizeof *s->given.data);
+    s->live_rows = gpu_copies_add(&generated->copies, s->live_rows, sizeof *s->live_rows);
+    s->slots.of_row = gpu_copies_add(&generated->copies, s->slots.of_row,
+                                     (size_t)r->plan.batch * sizeof *s->slots.of_row);
     return generated;
 }
 
 void gpu_request_free(gpu_request *generated)
 {
-    for (int i = 0; i < generated->owned_count; i++)
-        gpu_free(generated->owned[i]);
+    gpu_copies_free(&generated->copies);
     free(generated);
 }
 

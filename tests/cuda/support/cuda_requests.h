@@ -6,6 +6,7 @@
 #define TESTS_CUDA_REQUESTS_H
 
 #include "cuda_support.h"
+#include "gpu_copies.h"
 #include "gumbel/programs.h"
 #include "requests.h"
 
@@ -13,8 +14,7 @@
 typedef struct gpu_request {
     request req;
     gumbel_programs programs; /* if the request has programs */
-    void *owned[REQUEST_OWNED];
-    int owned_count;
+    gpu_copies copies;
 } gpu_request;
 
 gpu_request *gpu_request_make(const request *host);
