@@ -82,13 +82,8 @@ static void dtypes_and_strides(void)
 {
     static const gumbel_dtype dtypes[] = {GUMBEL_FLOAT32, GUMBEL_FLOAT16, GUMBEL_BFLOAT16};
     static const int64_t gaps[] = {0, 1, 3, 8, 40};
-    for (int i = 0; i < 3 * 3 * 5 * 5; i++) {
-        problem_plan plan = tuned(4, 400, 40);
-        plan.weight_dtype = dtypes[i % 3];
-        plan.hidden_dtype = dtypes[i / 3 % 3];
-        plan.weight_gap = gaps[i / 9 % 5];
-        plan.hidden_gap = gaps[i / 45];
-        plan.bias_dtype = i % 4 ? dtypes[i % 4 - 1] : 0;
+    for (int i = 0; i < STRIDED_PLANS; i++) {
+        problem_plan plan = plan_strided(tuned(4, 400, 40), dtypes, gaps, i);
         check_plan(&plan);
     }
 }

@@ -79,13 +79,8 @@ static void portable_sizes(void)
 static void portable_strides(void)
 {
     static const int64_t gaps[] = {0, 1, 4, 8, 40};
-    for (int i = 0; i < 3 * 3 * 5 * 5; i++) {
-        problem_plan plan = portable(4, 401, 40);
-        plan.weight_dtype = dtypes[i % 3];
-        plan.hidden_dtype = dtypes[i / 3 % 3];
-        plan.weight_gap = gaps[i / 9 % 5];
-        plan.hidden_gap = gaps[i / 45];
-        plan.bias_dtype = i % 4 ? dtypes[i % 4 - 1] : 0;
+    for (int i = 0; i < STRIDED_PLANS; i++) {
+        problem_plan plan = plan_strided(portable(4, 401, 40), dtypes, gaps, i);
         check_plan(&plan);
     }
 }

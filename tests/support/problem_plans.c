@@ -75,3 +75,14 @@ problem_plan plan_at_random(int index)
     plan.first_sample = random_below(&state, 4) ? 0 : UINT32_MAX - 1;
     return plan;
 }
+
+problem_plan plan_strided(problem_plan plan, const gumbel_dtype types[3], const int64_t gaps[5],
+                          int index)
+{
+    plan.weight_dtype = types[index % 3];
+    plan.hidden_dtype = types[index / 3 % 3];
+    plan.weight_gap = gaps[index / 9 % 5];
+    plan.hidden_gap = gaps[index / 45];
+    plan.bias_dtype = index % 4 ? types[index % 4 - 1] : 0;
+    return plan;
+}

@@ -20,4 +20,11 @@ problem_plan plan_by_vocab(int index);
 /* Random sizes, strides, dtypes, offsets and transforms; any index >= 0. */
 problem_plan plan_at_random(int index);
 
+/* The plan with another dtype and another gap behind each row, of weights and of hidden states:
+ * the index-th of all combinations of three dtypes and five gaps. The dtype of the bias changes,
+ * too. */
+enum { STRIDED_PLANS = 3 * 3 * 5 * 5 };
+problem_plan plan_strided(problem_plan plan, const gumbel_dtype types[3], const int64_t gaps[5],
+                          int index);
+
 #endif
