@@ -187,18 +187,6 @@ void check_logits(const screened *s, const float *h, bound_kind kind, mutant m, 
     free(logits);
 }
 
-int open_any_device(void **state)
-{
-    *state = open_device(GUMBEL_ISA_AUTO, 2, 0);
-    return 0;
-}
-
-int close_any_device(void **state)
-{
-    gumbel_close(*state);
-    return 0;
-}
-
 screened make_screened(gumbel_device *device, const generated_head *head, int plane,
                        gumbel_screen_certificate certificate, gumbel_screen_format format)
 {

@@ -44,10 +44,6 @@ typedef struct screened {
     int plane; /* values of the low plane of hidden states */
 } screened;
 
-/* Set-up and tear-down of a group of tests, whose state is a CPU device. */
-int open_any_device(void **state);
-int close_any_device(void **state);
-
 /* The screen of a head, with dither from a fixed seed. */
 screened make_screened(gumbel_device *device, const generated_head *head, int plane,
                        gumbel_screen_certificate certificate, gumbel_screen_format format);

@@ -6,6 +6,7 @@
  */
 #include "cpu/cpu_screen_kernel.h"
 #include "cpu/host/cpu_dispatch.h"
+#include "fixtures.h"
 #include "outcome.h"
 #include "screen_intervals.h"
 #include "screen_sums.h"
@@ -344,5 +345,5 @@ int main(void)
         cmocka_unit_test(bounds_round_outward),    cmocka_unit_test(caps_are_lifted_enough),
         cmocka_unit_test(same_bytes_everywhere),   cmocka_unit_test(same_sums_everywhere),
     };
-    return cmocka_run_group_tests_name("screen_bounds", tests, open_any_device, close_any_device);
+    return cmocka_run_group_tests_name("screen_bounds", tests, open_two_threads, close_device);
 }

@@ -3,6 +3,7 @@
  * The dither of a screen (docs/maths.md, section 14): quantization errors have the law that the
  * probable bound assumes, whatever the weights are; without dither the bound fails.
  */
+#include "fixtures.h"
 #include "outcome.h"
 #include "screen_intervals.h"
 
@@ -294,5 +295,5 @@ int main(void)
         cmocka_unit_test(layouts_agree),
         cmocka_unit_test(seeds_repeat_and_entropy_does_not),
     };
-    return cmocka_run_group_tests_name("screen_dither", tests, open_any_device, close_any_device);
+    return cmocka_run_group_tests_name("screen_dither", tests, open_two_threads, close_device);
 }

@@ -9,6 +9,7 @@
  * share the errors of a row. Rows half a step off an integer all have the same errors. All rows
  * share the rounding of a hidden state to one plane; given it, Gaussian rows are independent.
  */
+#include "fixtures.h"
 #include "outcome.h"
 #include "screen_intervals.h"
 #include "statistics.h"
@@ -410,5 +411,5 @@ int main(void)
         cmocka_unit_test(constants_are_in_widths),
         cmocka_unit_test(errors_are_normal),
     };
-    return cmocka_run_group_tests_name("screen_pairs", tests, open_any_device, close_any_device);
+    return cmocka_run_group_tests_name("screen_pairs", tests, open_two_threads, close_device);
 }

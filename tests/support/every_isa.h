@@ -6,6 +6,7 @@
 #ifndef TESTS_EVERY_ISA_H
 #define TESTS_EVERY_ISA_H
 
+#include "fixtures.h"
 #include "outcome.h"
 
 static gumbel_isa isa_under_test;
@@ -14,12 +15,6 @@ static gumbel_isa isa_under_test;
 static int open_under_test(void **state)
 {
     *state = open_device(isa_under_test, 3, 128);
-    return 0;
-}
-
-static int close_under_test(void **state)
-{
-    gumbel_close(*state);
     return 0;
 }
 
@@ -32,7 +27,7 @@ static int close_under_test(void **state)
         for (int i = 0; i < count; i++) {                                                          \
             isa_under_test = isas[i];                                                              \
             (failures) += cmocka_run_group_tests_name(gumbel_isa_name(isas[i]), tests,             \
-                                                      open_under_test, close_under_test);          \
+                                                      open_under_test, close_device);              \
         }                                                                                          \
     } while (0)
 
