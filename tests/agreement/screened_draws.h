@@ -12,7 +12,6 @@
 #include "requests.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* RUN_ON_EVERY_ISA() with screens of each format. */
@@ -26,12 +25,6 @@
             (failures) += failures_of_format;                                                      \
         }                                                                                          \
     } while (0)
-
-static inline int nightly(void)
-{
-    const char *set = getenv("GUMBEL_NIGHTLY");
-    return set && *set && strcmp(set, "0") != 0;
-}
 
 /* Sets the capacity of a screen's candidate lists. */
 static inline void set_list_max(void *screen, int32_t most)

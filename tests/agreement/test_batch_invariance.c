@@ -5,6 +5,7 @@
  */
 #include "outcome.h"
 #include "problem_plans.h"
+#include "test_scale.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -194,7 +195,7 @@ static void merged_chunks_match_the_whole(void **state)
 {
     gumbel_device *device = *state;
     uint64_t random = 6;
-    for (int i = 0; i < (TEST_SANITIZED ? 20 : 120) * (getenv("GUMBEL_NIGHTLY") ? 20 : 1); i++) {
+    for (int i = 0; i < (TEST_SANITIZED ? 20 : 120) * nightly_factor(); i++) {
         drawn_problem s = make_drawn_problem(device, plan_at_random(1000 + i));
         check_chunks(device, &s, 64, &random, OUTCOME_ALL);
         check_chunks(device, &s, 1, &random, OUTCOME_TOKENS | OUTCOME_SCORES);

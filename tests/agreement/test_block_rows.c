@@ -7,7 +7,7 @@
  */
 #include "oracle.h"
 #include "outcome.h"
-#include "statistics.h"
+#include "test_scale.h"
 
 #include <inttypes.h>
 #include <math.h>

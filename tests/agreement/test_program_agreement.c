@@ -8,7 +8,7 @@
 #include "fixtures.h"
 #include "requests.h"
 #include "slotted.h"
-#include "statistics.h"
+#include "test_scale.h"
 
 #include <gumbel/drafts.h>
 #include <gumbel/screen.h>
@@ -21,11 +21,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-static int scale_count(int usual)
-{
-    return TEST_SANITIZED ? (usual + 7) / 8 : usual * nightly_factor();
-}
 
 static request_plan plan_programs(int index, int fused)
 {
@@ -58,18 +53,6 @@ static void compare_devices(const request *req, const outcome *expected, uint64_
         gumbel_close(device);
     }
     outcome_free(found);
-}
-
-static void compare_rows_alone(gumbel_device *device, const request *req, const outcome *expected)
-{
-    for (int64_t b = 0; b < req->plan.batch; b++) {
-        request row;
-        request_rows(req, b, 1, &row);
-        outcome *alone = request_outcome(&row);
-        assert_int_equal(request_draw(device, &row, alone), GUMBEL_OK);
-        assert_true(outcome_same(expected, b, alone, OUTCOME_ALL, request_describe_row(req, b)));
-        outcome_free(alone);
-    }
 }
 
 static void compare_slots(gumbel_device *device, const request *req, const outcome *expected,
@@ -115,7 +98,7 @@ static void check_plan(gumbel_device *reference, const request_plan *plan, uint6
     outcome *expected = request_outcome(req);
     assert_int_equal(request_draw(reference, req, expected), GUMBEL_OK);
     compare_devices(req, expected, random);
-    compare_rows_alone(reference, req, expected);
+    assert_true(request_same_alone(reference, req, expected));
     if (!req->sampling.noise)
         compare_slots(reference, req, expected, random);
     compare_samples(reference, req, expected);
@@ -126,7 +109,7 @@ static void check_plan(gumbel_device *reference, const request_plan *plan, uint6
 static void programs_from_logits(void **state)
 {
     uint64_t random = 31;
-    for (int i = 0; i < scale_count(200); i++) {
+    for (int i = 0; i < limit_count(200, 8); i++) {
         const request_plan plan = plan_programs(i, 0);
         check_plan(*state, &plan, &random);
     }
@@ -135,7 +118,7 @@ static void programs_from_logits(void **state)
 static void programs_from_hidden_states(void **state)
 {
     uint64_t random = 32;
-    for (int i = 0; i < scale_count(80); i++) {
+    for (int i = 0; i < limit_count(80, 8); i++) {
         const request_plan plan = plan_programs(i, 1);
         check_plan(*state, &plan, &random);
     }
@@ -144,7 +127,7 @@ static void programs_from_hidden_states(void **state)
 /* A screen changes no bit, whether an order draws the programs or they are walked. */
 static void programs_with_a_screen(void **state)
 {
-    for (int i = 0; i < scale_count(24); i++) {
+    for (int i = 0; i < limit_count(24, 8); i++) {
         request_plan plan = plan_programs(300 + i, 1);
         plan.vocab = 400;
         plan.vocab_size = plan.given_noise = 0;
@@ -181,7 +164,7 @@ static void programs_with_a_screen(void **state)
 static void large_batches(void **state)
 {
     uint64_t random = 33;
-    for (int i = 0; i < scale_count(6); i++) {
+    for (int i = 0; i < limit_count(6, 8); i++) {
         request_plan plan = plan_programs(100 + i, 0);
         plan.batch = i % 2 ? 300 : 9;
         plan.vocab = i % 2 ? 40 : 9001;
@@ -193,7 +176,7 @@ static void large_batches(void **state)
 /* Given tokens have the outputs that the same tokens have when drawn. */
 static void given_tokens(void **state)
 {
-    for (int i = 0; i < scale_count(40); i++) {
+    for (int i = 0; i < limit_count(40, 8); i++) {
         request_plan plan = plan_programs(200 + i, 0);
         plan.batch = i % 8 == 0 ? 300 : plan.batch;
         plan.first_token = plan.vocab_size = 0;
@@ -303,7 +286,7 @@ static void check_chains(gumbel_device *device, int index)
 
 static void drafts_are_verified_by_plain_draws(void **state)
 {
-    for (int i = 0; i < scale_count(150); i++)
+    for (int i = 0; i < limit_count(150, 8); i++)
         check_chains(*state, i);
 }
 
@@ -318,17 +301,6 @@ static int walks_programs(gumbel_device *device, const request *req, const gumbe
         gumbel_explain(device, NULL, &req->logits, &req->sampling, output, text, sizeof text, NULL),
         GUMBEL_OK);
     return strstr(text, "programs") != NULL;
-}
-
-/* The rows of a draw, by an order or by a program. `wide`: with ranks and kept counts. */
-static outcome *draw_rows(gumbel_device *device, const request *req, int wide)
-{
-    outcome *drawn = outcome_make(req->plan.batch, req->plan.samples);
-    if (wide)
-        outcome_widen(drawn, 0, req->plan.logprobs_of);
-    drawn->output.logprobs_of = req->plan.logprobs_of;
-    assert_int_equal(request_draw(device, req, drawn), GUMBEL_OK);
-    return drawn;
 }
 
 static void compare_processed(gumbel_device *device, const request *req, const float *expected)
@@ -351,7 +323,7 @@ static void check_order(gumbel_device *device, int index, gumbel_order order)
     plan.truncation = 1;
     plan.order = order;
     request *req = request_make(&plan, device);
-    outcome *narrow = draw_rows(device, req, 0), *wide = draw_rows(device, req, 1);
+    outcome *narrow = request_draw_rows(device, req, 0), *wide = request_draw_rows(device, req, 1);
     float *z = make_zeroed((size_t)(plan.batch * plan.vocab), sizeof *z);
     assert_int_equal(request_process(device, &req->logits, &req->sampling, z), GUMBEL_OK);
     const int has_program = request_set_order_program(req);
@@ -363,7 +335,7 @@ static void check_order(gumbel_device *device, int index, gumbel_order order)
             req->programs.min_keep = (gumbel_row_i32){&one, GUMBEL_SAME};
         if (variant == INDEX)
             req->programs.program = (gumbel_row_i32){&zero, GUMBEL_SAME};
-        outcome *found = draw_rows(device, req, variant == RANKS);
+        outcome *found = request_draw_rows(device, req, variant == RANKS);
         const outcome *expected = variant == RANKS ? wide : narrow;
         assert_int_equal(walks_programs(device, req, &found->output), variant != BY_ORDER);
         if (!outcome_same(expected, 0, found, OUTCOME_ALL, request_describe(&plan)))
@@ -379,7 +351,7 @@ static void check_order(gumbel_device *device, int index, gumbel_order order)
 
 static void programs_equal_orders(void **state)
 {
-    for (int i = 0; i < scale_count(360); i++)
+    for (int i = 0; i < limit_count(360, 8); i++)
         check_order(*state, i, (gumbel_order)(i % REQUEST_ORDERS));
 }
 

@@ -7,7 +7,7 @@
  */
 #include "fixtures.h"
 #include "requests.h"
-#include "statistics.h"
+#include "test_scale.h"
 
 #include <float.h>
 #include <math.h>
@@ -25,11 +25,6 @@ enum {
     TOP_P = GUMBEL_PROGRAM_TOP_P,
     XTC = GUMBEL_PROGRAM_XTC,
 };
-
-static int scale_count(int usual)
-{
-    return TEST_SANITIZED ? (usual + 7) / 8 : usual * nightly_factor();
-}
 
 /* Sets a parameter to none if row 0 of the request has the value at which its rule is off. */
 static int drop_float(const request *row, gumbel_row_f32 *rows, float off)
@@ -109,30 +104,19 @@ static int shorten_program(request *row, uint8_t shorter[GUMBEL_PROGRAM_LENGTH])
     return length - count;
 }
 
-/* The rows of a draw; `wide`: with ranks and kept counts, so that programs run. */
-static outcome *draw_rows(gumbel_device *device, const request *req, int wide)
-{
-    outcome *drawn = outcome_make(req->plan.batch, req->plan.samples);
-    if (wide)
-        outcome_widen(drawn, 0, req->plan.logprobs_of);
-    drawn->output.logprobs_of = req->plan.logprobs_of;
-    assert_int_equal(request_draw(device, req, drawn), GUMBEL_OK);
-    return drawn;
-}
-
 /* Draws all rows on a device, and each alone with its shorter program on the reference. Returns the
  * number of rules that were off. */
 static int64_t compare_rows(gumbel_device *device, gumbel_device *reference, const request *req,
                             int wide)
 {
     int64_t off = 0;
-    outcome *drawn = draw_rows(device, req, wide);
+    outcome *drawn = request_draw_rows(device, req, wide);
     for (int64_t b = 0; b < req->plan.batch; b++) {
         uint8_t shorter[GUMBEL_PROGRAM_LENGTH];
         request row;
         request_rows(req, b, 1, &row);
         off += shorten_program(&row, shorter);
-        outcome *alone = draw_rows(reference, &row, wide);
+        outcome *alone = request_draw_rows(reference, &row, wide);
         if (!outcome_same(drawn, b, alone, OUTCOME_ALL, request_describe_row(req, b)))
             fail_msg("%s: the shorter program draws other bits", request_describe(&req->plan));
         outcome_free(alone);
@@ -144,7 +128,7 @@ static int64_t compare_rows(gumbel_device *device, gumbel_device *reference, con
 /* Rows drawn by an order have the bits of those whose program runs. */
 static void compare_widths(gumbel_device *device, const request *req)
 {
-    outcome *narrow = draw_rows(device, req, 0), *wide = draw_rows(device, req, 1);
+    outcome *narrow = request_draw_rows(device, req, 0), *wide = request_draw_rows(device, req, 1);
     if (!outcome_same(wide, 0, narrow, OUTCOME_TOKENS | OUTCOME_MASS, request_describe(&req->plan)))
         fail_msg("%s: an order draws other bits", request_describe(&req->plan));
     outcome_free(narrow);
@@ -184,7 +168,7 @@ static request_plan plan_rows(int index)
 static void any_programs(void **state)
 {
     int64_t off = 0;
-    for (int i = 0; i < scale_count(160); i++) {
+    for (int i = 0; i < limit_count(160, 8); i++) {
         request_plan plan = plan_rows(i);
         if (i % 8 == 7) { /* samples guess where top_p and typical_p end */
             plan.vocab = 12001;
@@ -193,7 +177,7 @@ static void any_programs(void **state)
         }
         off += compare_everywhere(*state, &plan, NULL, NULL);
     }
-    assert_true(off > scale_count(160));
+    assert_true(off > limit_count(160, 8));
 }
 
 /* Top_k, top_p and min_p in any order, TEMPERATURE among them, and all other rules at their values
@@ -238,7 +222,7 @@ static void set_order_with_other_rules(request *req, uint64_t *random)
 static void orders_with_other_rules(void **state)
 {
     uint64_t random = 51;
-    for (int i = 0; i < scale_count(240); i++) {
+    for (int i = 0; i < limit_count(240, 8); i++) {
         const request_plan plan = plan_rows(1000 + i);
         assert_true(compare_everywhere(*state, &plan, set_order_with_other_rules, &random) > 0);
     }
@@ -288,7 +272,7 @@ static void values_beyond_the_limit(void **state)
     const int count = list_isas(isas);
     for (int k = 0; k < count; k++) {
         gumbel_device *device = open_device(isas[k], 1, 4096);
-        for (int i = 0; i < scale_count(200); i++) {
+        for (int i = 0; i < limit_count(200, 8); i++) {
             fill_far_row(row, &random);
             process_row(*state, row, rules[i % 4], expected);
             process_row(device, row, rules[i % 4], z);

@@ -6,8 +6,8 @@
  */
 #include "fixtures.h"
 #include "requests.h"
-#include "statistics.h"
 #include "step_rules.h"
+#include "test_scale.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -19,11 +19,6 @@
 #include <cmocka.h>
 
 enum { STEPS = 8, CALLERS = 4 };
-
-static int scale_count(int usual)
-{
-    return TEST_SANITIZED ? (usual + 7) / 8 : usual * nightly_factor();
-}
 
 static request_plan plan_loop(int index)
 {
@@ -119,7 +114,7 @@ static void every_device_runs_the_same_loop(void **state)
     size_t rows = 0, listed = 0, banned = 0, refused = 0;
     gumbel_isa isas[4];
     const int count = list_isas(isas);
-    for (int i = 0; i < scale_count(160); i++) {
+    for (int i = 0; i < limit_count(160, 8); i++) {
         const request_plan plan = plan_loop(i);
         loop_log expected = {.bytes = 0};
         assert_true(run_loop(*state, &plan, &expected));
@@ -151,7 +146,7 @@ typedef struct caller {
 static void *run_loops(void *given)
 {
     caller *me = given;
-    for (int i = 0; i < scale_count(24); i++) {
+    for (int i = 0; i < limit_count(24, 8); i++) {
         const request_plan plan = plan_loop(me->first + i);
         loop_log alone = {.bytes = 0}, beside = {.bytes = 0};
         gumbel_device *own = open_device(GUMBEL_ISA_AUTO, 1, 0);

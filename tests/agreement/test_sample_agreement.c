@@ -6,6 +6,7 @@
 #include "oracle.h"
 #include "outcome.h"
 #include "problem_plans.h"
+#include "test_scale.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -162,7 +163,7 @@ static void random_plans(void **state)
     (void)state;
     tally seen = {0};
     uint64_t random = 3;
-    for (int i = 0; i < (getenv("GUMBEL_NIGHTLY") ? 5000 : TEST_SANITIZED ? 30 : 200); i++)
+    for (int i = 0; i < (is_nightly() ? 5000 : TEST_SANITIZED ? 30 : 200); i++)
         check_plan(plan_at_random(i), DEVICES, &random, &seen);
     print_tally(&seen);
 }

@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "screened_draws.h"
+#include "test_scale.h"
 
 /* Draw with the screen and without; 1 where tokens, scores and statuses are the same bits. */
 static int draws_same(gumbel_device *device, const gumbel_head *head,
@@ -71,7 +72,7 @@ static void many_draws(void **state)
 {
     gumbel_device_info info = {.struct_size = sizeof info};
     assert_int_equal(gumbel_describe(*state, &info), GUMBEL_OK);
-    int64_t calls = nightly() ? 5000 : 200;
+    int64_t calls = is_nightly() ? 5000 : 200;
     if (info.isa == GUMBEL_ISA_REFERENCE || TEST_SANITIZED)
         calls /= info.isa == GUMBEL_ISA_REFERENCE && TEST_SANITIZED ? 50 : 20;
     for (int kind = 0; kind < HEAD_KINDS; kind++) {

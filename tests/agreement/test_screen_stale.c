@@ -19,6 +19,7 @@
 
 #include "screened_draws.h"
 #include "stale_weights.h"
+#include "test_scale.h"
 
 #define BATCH_MAX 32
 
@@ -147,7 +148,7 @@ static void every_kind_of_stale_weights(void **state)
     int64_t vocab = isa_under_test == GUMBEL_ISA_REFERENCE || TEST_SANITIZED ? 300 : 1500;
     uint64_t random = 41;
     served = 0;
-    for (int turn = 0; turn < (nightly() ? 20 : 1); turn++)
+    for (int turn = 0; turn < nightly_factor(); turn++)
         for (int kind = 0; kind < STALE_KINDS; kind++)
             for (int i = 0; i < 12; i++)
                 draw_stale_head(i % 2 ? alone : *state, dtypes[i % 3], (stale_kind)kind,
@@ -162,7 +163,7 @@ static void every_kind_of_stale_weights(void **state)
 /* Requests of every kind, with penalties, lists, noise, shards, histories and outputs. */
 static void every_kind_of_request(void **state)
 {
-    int count = (TEST_SANITIZED ? 100 : 300) * (nightly() ? 20 : 1);
+    int count = (TEST_SANITIZED ? 100 : 300) * nightly_factor();
     uint64_t random = 5;
     served = 0;
     for (int i = 0; i < count; i++) {

@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include "screened_draws.h"
+#include "test_scale.h"
 
 #define BATCH 8
 
@@ -177,7 +178,7 @@ static int64_t calls_of(gumbel_device *device, int64_t calls)
 {
     gumbel_device_info info = {.struct_size = sizeof info};
     assert_int_equal(gumbel_describe(device, &info), GUMBEL_OK);
-    calls *= nightly() ? 75 : 1;
+    calls *= is_nightly() ? 75 : 1;
     return info.isa == GUMBEL_ISA_REFERENCE || TEST_SANITIZED ? calls / 16 : calls;
 }
 

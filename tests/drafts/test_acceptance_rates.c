@@ -9,6 +9,7 @@
 #include "model_tensor.h"
 #include "requests.h"
 #include "statistics.h"
+#include "test_scale.h"
 
 #include <gumbel/drafts.h>
 

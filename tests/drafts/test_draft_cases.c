@@ -8,6 +8,7 @@
 #include "fixtures.h"
 #include "outcome.h"
 #include "statistics.h"
+#include "test_scale.h"
 #include "wide_drafts.h"
 
 #include <math.h>

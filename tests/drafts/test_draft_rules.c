@@ -8,6 +8,7 @@
 #include "inputs.h"
 #include "outcome.h"
 #include "statistics.h"
+#include "test_scale.h"
 
 #include <math.h>
 #include <setjmp.h>

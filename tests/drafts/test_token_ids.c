@@ -6,6 +6,7 @@
  * are -inf; drafts drawn by a table, which their target accepts; noise prepared by a table.
  */
 #include "token_tables.h"
+#include "test_scale.h"
 #include "slotted.h"
 
 #include <gumbel/drafts.h>
@@ -20,12 +21,6 @@
 #include <cmocka.h>
 
 #include "every_isa.h"
-
-static int scale_count(int usual)
-{
-    int many = getenv("GUMBEL_NIGHTLY") ? 20 * usual : usual;
-    return TEST_SANITIZED ? (many + 11) / 12 : many;
-}
 
 /* A random request, with a table of `vocab` possible ids, which the caller frees. */
 static request *make_request(gumbel_device *device, int index, table_kind kind, int64_t *vocab,
@@ -84,7 +79,7 @@ static void check_scores(const request *req, const outcome *drawn, const float *
 
 static void outputs_are_those_of_rows_with_the_noise_of_tokens(void **state)
 {
-    const int count = scale_count(260);
+    const int count = scale_count(260, 12);
     for (int i = 0; i < count; i++) {
         int64_t vocab;
         int32_t *ids;
@@ -117,7 +112,7 @@ static void outputs_are_those_of_rows_with_the_noise_of_tokens(void **state)
 static void slots_and_live_rows_change_no_token(void **state)
 {
     uint64_t random = 3;
-    for (int i = 0; i < scale_count(40); i++) {
+    for (int i = 0; i < scale_count(40, 12); i++) {
         int64_t vocab;
         int32_t *ids;
         request *req = make_request(*state, i, (table_kind)(i % TABLE_KINDS), &vocab, &ids);
@@ -199,7 +194,7 @@ static int are_near(const float *a, const float *b, int64_t count)
 
 static void ascending_tables_draw_as_the_whole_vocabulary(void **state)
 {
-    const int count = scale_count(200);
+    const int count = scale_count(200, 12);
     for (int i = 0; i < count; i++) {
         int64_t vocab;
         int32_t *ids;

@@ -6,6 +6,7 @@
  */
 #include "oracle.h"
 #include "statistics.h"
+#include "test_scale.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -4,7 +4,7 @@
  * wins every tie, against the bound in docs/maths.md, section 11. Temperatures below the smallest.
  */
 #include "outcome.h"
-#include "statistics.h"
+#include "test_scale.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -8,6 +8,7 @@
 #include "outcome.h"
 #include "noise_place.h"
 #include "statistics.h"
+#include "test_scale.h"
 
 #include <inttypes.h>
 #include <math.h>

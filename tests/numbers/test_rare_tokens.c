@@ -4,8 +4,8 @@
  * exact 1 / (1 + e^gap). By enumeration of the library's noise up to gap 30, and by draws.
  */
 #include "outcome.h"
-#include "statistics.h"
 #include "tail_rates.h"
+#include "test_scale.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -13,6 +13,7 @@
 #include "outcome.h"
 #include "screen_intervals.h"
 #include "statistics.h"
+#include "test_scale.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -315,7 +316,7 @@ static void check_head(gumbel_device *device, pair_head kind, int first, int end
 
 static void intervals_hold(void **state)
 {
-    const int dithers = getenv("GUMBEL_NIGHTLY") ? NIGHTLY_DITHERS : DITHERS;
+    const int dithers = is_nightly() ? NIGHTLY_DITHERS : DITHERS;
     for (int kind = 0; kind < HEADS; kind++)
         for (int first = 0; first < dithers; first += DITHERS_OF_HEAD)
             check_head(*state, (pair_head)kind, first,

@@ -11,6 +11,7 @@
 #include "inputs.h"
 #include "outcome.h"
 #include "validate/validate.h"
+#include "test_scale.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -208,8 +209,7 @@ static void equal_bounds_decide(void **state)
  * of mass bounds. Checks every float from -42.5 to -2^-20 in nightly tests, else one in 64. */
 static void exponential_decreases_little(void **state)
 {
-    const char *set = getenv("GUMBEL_NIGHTLY");
-    uint32_t step = set && *set && *set != '0' ? 1 : 64;
+    uint32_t step = is_nightly() ? 1 : 64;
     double largest = 0, decrease = 0;
     (void)state;
     for (uint32_t bits = gumbel_bits_of(-42.5f); bits > gumbel_bits_of(-0x1p-20f); bits -= step) {

@@ -163,7 +163,3 @@ int64_t group_by_mass(const double *probability, int64_t cells, int64_t groups, 
     free(order);
     return group + 1;
 }
-
-int nightly_factor(void) { return getenv("GUMBEL_NIGHTLY") ? 20 : 1; }
-
-int64_t draws_of(int64_t usual) { return TEST_SANITIZED ? usual / 16 : usual; }

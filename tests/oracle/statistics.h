@@ -39,11 +39,4 @@ void softmax(const double *logits, int64_t count, double temperature, double *pr
  * class of each token into `class_of`; classes are numbered from 0. Returns how many. */
 int64_t group_by_mass(const double *probability, int64_t cells, int64_t groups, int64_t *class_of);
 
-/* The factor of draws of the nightly run: 20 if GUMBEL_NIGHTLY is set, else 1. */
-int nightly_factor(void);
-
-/* The number of draws of a test: `usual`, or a sixteenth of it under sanitizers, which is too few
- * to detect a wrong distribution (TEST_SANITIZED). */
-int64_t draws_of(int64_t usual);
-
 #endif

@@ -7,6 +7,7 @@
 #include "inputs.h"
 #include "outcome.h"
 #include "statistics.h"
+#include "test_scale.h"
 
 #include <gumbel/dist.h>
 

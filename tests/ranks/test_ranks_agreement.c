@@ -5,6 +5,7 @@
  */
 #include "prefixed_programs.h"
 #include "shards.h"
+#include "test_scale.h"
 #include "thread_ranks.h"
 
 #include <setjmp.h>
@@ -15,12 +16,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-static int scale_count(int usual)
-{
-    int many = getenv("GUMBEL_NIGHTLY") ? 20 * usual : usual;
-    return TEST_SANITIZED ? (many + 11) / 12 : many;
-}
 
 /* One call that all ranks make. */
 typedef struct shared_call {
@@ -112,7 +107,7 @@ static void requests_match_one_device(void **state)
     devices on = open_devices();
     uint64_t random = 31;
     (void)state;
-    for (int i = 0; i < scale_count(240); i++) {
+    for (int i = 0; i < scale_count(240, 12); i++) {
         request_plan plan = request_plan_at_random(i * 5 + 3, i % 3 == 0);
         plan.entropy = i % 4 == 1;
         plan.kept_capacity = i % 3 == 1 ? 1 + (int32_t)random_below(&random, 200) : 0;
@@ -131,7 +126,7 @@ static void plain_draws_match_one_device(void **state)
     uint64_t random = 32;
     int64_t plain = 0;
     (void)state;
-    for (int i = 0; i < scale_count(200); i++) {
+    for (int i = 0; i < scale_count(200, 12); i++) {
         request_plan plan = request_plan_at_random(i * 7 + 1, i % 2);
         plan.truncation = 0;
         plan.vocab = 1 + (int64_t)random_below(&random, 900);
@@ -190,7 +185,7 @@ static void programs_match_one_device(void **state)
     devices on = open_devices();
     uint64_t random = 38;
     (void)state;
-    for (int i = 0; i < scale_count(120); i++) {
+    for (int i = 0; i < scale_count(120, 12); i++) {
         prefixed_programs programs;
         request_plan plan = request_plan_at_random(i * 5 + 2, i % 3 == 0);
         plan.truncation = 1;
@@ -208,7 +203,7 @@ static void given_tokens_match_one_device(void **state)
     devices on = open_devices();
     uint64_t random = 34;
     (void)state;
-    for (int i = 0; i < scale_count(40); i++) {
+    for (int i = 0; i < scale_count(40, 12); i++) {
         request_plan plan = request_plan_at_random(i * 3, i % 2);
         plan.given_noise = 0;
         plan.batch += i == 0 ? 300 : 0;

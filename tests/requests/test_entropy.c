@@ -8,6 +8,7 @@
 #include "fixtures.h"
 #include "prefixed_programs.h"
 #include "program_row.h"
+#include "test_scale.h"
 
 #include "maths/elementary.h"
 
@@ -27,12 +28,6 @@
 static double error_bound(double entropy) { return 0x1p-16 + 0x1p-21 * entropy; }
 
 static double largest_error;
-
-static int scale_count(int usual)
-{
-    int many = getenv("GUMBEL_NIGHTLY") ? 20 * usual : usual;
-    return TEST_SANITIZED ? (many + 11) / 12 : many;
-}
 
 static float find_largest(const float *v, int64_t count)
 {
@@ -154,7 +149,7 @@ static void entropies_match_both_oracles(void **state)
 {
     uint64_t random = 61;
     int found = 0, raw = 0;
-    for (int i = 0; i < scale_count(300); i++) {
+    for (int i = 0; i < scale_count(300, 12); i++) {
         prefixed_programs programs;
         request_plan plan = request_plan_at_random(i, i % 3 == 0);
         plan.entropy = 1;

@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "requests.h"
+#include "test_scale.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -19,12 +20,6 @@
 #include <cmocka.h>
 
 #include "every_isa.h"
-
-static int scale_count(int usual)
-{
-    int many = getenv("GUMBEL_NIGHTLY") ? 20 * usual : usual;
-    return TEST_SANITIZED ? (many + 11) / 12 : many;
-}
 
 /* Lists of up to `longest` allowed tokens, owned by the request: with duplicates, ids of other
  * shards and of padding; some lists are empty, if `empty`. */
@@ -68,7 +63,7 @@ static gumbel_logits compute_logits(gumbel_device *device, const request *req)
 static void outputs_are_those_of_a_draw_from_logits(void **state)
 {
     static const uint32_t lengths[] = {2, 8, 40, 200};
-    const int count = scale_count(120);
+    const int count = scale_count(120, 12);
     uint64_t random = 17;
     for (int i = 0; i < count; i++) {
         request_plan plan = request_plan_at_random(i, 1);

@@ -6,6 +6,7 @@
  */
 #include "prefixed_programs.h"
 #include "requests.h"
+#include "test_scale.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -15,12 +16,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-static int scale_count(int usual)
-{
-    int many = getenv("GUMBEL_NIGHTLY") ? 20 * usual : usual;
-    return TEST_SANITIZED ? (many + 11) / 12 : many;
-}
 
 /* Compares row b with its processed logits z; places that no call writes have the bits of `blank`.
  * Returns whether the row's tokens are listed. */
@@ -78,7 +73,7 @@ static void lists_are_the_processed_tokens(void **state)
     uint64_t random = 51;
     int listed = 0;
     (void)state;
-    for (int i = 0; i < scale_count(400); i++) {
+    for (int i = 0; i < scale_count(400, 12); i++) {
         prefixed_programs programs;
         gumbel_device *device = open_device(isas[i % count], 1 + i % 3, 64 << i % 3);
         request_plan plan = request_plan_at_random(i * 3 + 1, 0);

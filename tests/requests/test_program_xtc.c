@@ -8,6 +8,7 @@
 #include "fixtures.h"
 #include "program_row.h"
 #include "statistics.h"
+#include "test_scale.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -7,6 +7,7 @@
 #include "program_oracle.h"
 #include "requests.h"
 #include "statistics.h"
+#include "test_scale.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -272,16 +273,14 @@ static void check_programs(gumbel_device *device, int usual, int count)
     assert_true(seen.undecided <= seen.rows / 100 + 10);
 }
 
-static int scale_count(int usual) { return TEST_SANITIZED ? usual / 16 : usual * nightly_factor(); }
-
 static void programs_with_usual_parameters(void **state)
 {
-    check_programs(*state, 1, scale_count(640));
+    check_programs(*state, 1, limit_count(640, 16));
 }
 
 static void programs_with_extreme_parameters(void **state)
 {
-    check_programs(*state, 0, scale_count(640));
+    check_programs(*state, 0, limit_count(640, 16));
 }
 
 int main(void)

@@ -10,6 +10,7 @@
 #include "oracle_request.h"
 #include "requests.h"
 #include "statistics.h"
+#include "test_scale.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -7,37 +7,17 @@
  */
 #include "fixtures.h"
 #include "oracle_comparison.h"
+#include "test_scale.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 static const int32_t tiles[] = {64, 128, 192, 1024, 4096};
-
-static int scale_count(int usual)
-{
-    int many = getenv("GUMBEL_NIGHTLY") ? 20 * usual : usual;
-    return TEST_SANITIZED ? (many + 7) / 8 : many;
-}
-
-/* Draws every row alone, and compares. */
-static void check_alone(gumbel_device *device, const request *req, const outcome *expected)
-{
-    for (int64_t b = 0; b < req->plan.batch; b++) {
-        request row;
-        request_rows(req, b, 1, &row);
-        outcome *alone = request_outcome(&row);
-        assert_int_equal(request_draw(device, &row, alone), GUMBEL_OK);
-        if (!outcome_same(expected, b, alone, OUTCOME_ALL, request_describe(&req->plan)))
-            fail_msg("%s: the row alone has another result", request_describe_row(req, b));
-        outcome_free(alone);
-    }
-}
 
 /* Draws on every instruction set, with alternating thread counts and tile sizes, and compares. */
 static void check_devices(const request *req, const outcome *expected, uint64_t *random)
@@ -73,7 +53,7 @@ static void check_plan(gumbel_device *reference, const request_plan *plan, uint6
     if (!compare_with_oracle(reference, req, drawn, seen))
         fail_msg("the oracle differs");
     check_devices(req, drawn, random);
-    check_alone(reference, req, drawn);
+    assert_true(request_same_alone(reference, req, drawn));
     outcome_free(drawn);
     request_free(req);
 }
@@ -91,7 +71,7 @@ static void mixed_requests_from_logits(void **state)
 {
     verdicts seen = {0};
     uint64_t random = 11;
-    for (int i = 0; i < scale_count(400); i++) {
+    for (int i = 0; i < scale_count(400, 8); i++) {
         request_plan plan = request_plan_at_random(i, 0);
         plan.entropy = i % 2;
         check_plan(*state, &plan, &random, &seen);
@@ -103,7 +83,7 @@ static void mixed_requests_from_hidden_states(void **state)
 {
     verdicts seen = {0};
     uint64_t random = 12;
-    for (int i = 0; i < scale_count(120); i++) {
+    for (int i = 0; i < scale_count(120, 8); i++) {
         request_plan plan = request_plan_at_random(i, 1);
         plan.entropy = i % 2;
         check_plan(*state, &plan, &random, &seen);
@@ -140,7 +120,7 @@ static void large_vocabularies(void **state)
     static const int64_t sizes[] = {8192, 32000, 50257, 151936};
     verdicts seen = {0};
     uint64_t random = 14;
-    for (int i = 0; i < scale_count(6); i++) {
+    for (int i = 0; i < scale_count(6, 8); i++) {
         request_plan plan = {.batch = 8,
                              .vocab = sizes[i % 4],
                              .samples = 1,
@@ -160,7 +140,7 @@ static void batches_large_enough_for_threads(void **state)
 {
     verdicts seen = {0};
     uint64_t random = 15;
-    for (int i = 0; i < scale_count(12) || i < 3; i++) {
+    for (int i = 0; i < scale_count(12, 8) || i < 3; i++) {
         int fused = i % 3 == 2;
         request_plan plan = request_plan_at_random(20000 + i, fused);
         plan.batch = 9;

@@ -5,6 +5,7 @@
  */
 #include "outcome.h"
 #include "statistics.h"
+#include "test_scale.h"
 #include "watermark_calls.h"
 #include "watermark_texts.h"
 

@@ -14,6 +14,7 @@
 #include "soak_pool.h"
 #include "soak_round.h"
 #include "soak_watch.h"
+#include "test_scale.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -71,7 +72,7 @@ static void run_rounds(uint64_t seed, double seconds, soak_tally *tally)
 static void soak(void)
 {
     uint64_t seed = number_from("GUMBEL_SOAK_SEED", seed_of_clock());
-    double usual = getenv("GUMBEL_SOAK_ROUND") ? 0 : getenv("GUMBEL_NIGHTLY") ? 1800 : 120;
+    double usual = getenv("GUMBEL_SOAK_ROUND") ? 0 : is_nightly() ? 1800 : 120;
     double seconds = watch_number("GUMBEL_SOAK_SECONDS", usual);
     soak_tally tally = {0};
     printf("GUMBEL_SOAK_SEED=%#" PRIx64 ", for %g s\n", seed, seconds);

@@ -8,6 +8,7 @@
 #define _POSIX_C_SOURCE 200112L
 
 #include "cuda_screens.h"
+#include "test_scale.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -99,8 +100,6 @@ static void print_counts(const char *what)
 static const float temperatures[] = {0.8f, 0.0f, 0.3f, 1.0f, 3.0f, 100.0f};
 #define TEMPERATURES 6
 
-static int nightly(void) { return getenv("GUMBEL_NIGHTLY") != NULL; }
-
 /* Compares `count` calls of all rows at consecutive positions. Rows take the first
  * `temperature_count` temperatures in turns. */
 static void compare_calls(const gpu_head *h, int count, int temperature_count, const char *what)
@@ -187,8 +186,8 @@ static void screen_kinds(void)
     for (int kind = 0; kind < HEAD_KINDS; kind++)
         for (int i = 0; i < 3; i++)
             compare_generated_head((head_kind)kind, i % 2 ? GUMBEL_FLOAT16 : GUMBEL_BFLOAT16,
-                                   20000 + 16 * kind, 192 + 8 * i, 1 + 7 * i, nightly() ? 2000 : 30,
-                                   TEMPERATURES, 0);
+                                   20000 + 16 * kind, 192 + 8 * i, 1 + 7 * i,
+                                   is_nightly() ? 2000 : 30, TEMPERATURES, 0);
 }
 
 /* Column and token counts that are not multiples of a tile, and large ones. */
@@ -263,10 +262,10 @@ static void screen_shard(void)
 
 static void screen_large(void)
 {
-    compare_generated_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 60000, 512, 16, nightly() ? 4000 : 40, 4,
-                           0);
-    compare_generated_head(HEAD_OUTLIERS, GUMBEL_BFLOAT16, 30000, 1024, 64, nightly() ? 1000 : 20,
+    compare_generated_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 60000, 512, 16, is_nightly() ? 4000 : 40,
                            4, 0);
+    compare_generated_head(HEAD_OUTLIERS, GUMBEL_BFLOAT16, 30000, 1024, 64,
+                           is_nightly() ? 1000 : 20, 4, 0);
     compare_generated_head(HEAD_GAUSSIAN, GUMBEL_BFLOAT16, 20000, 8192, 64, 10, 4, 0);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cuda_support.h"
+#include "test_scale.h"
 
 #include "hostile.h"
 
@@ -96,7 +97,7 @@ static const char *reason_to_skip(const char *name, int available, const gumbel_
     if (!available)
         return error->message;
     int nightly = strncmp(name, "nightly", strlen("nightly")) == 0;
-    return nightly && !getenv("GUMBEL_NIGHTLY") ? "GUMBEL_NIGHTLY is not set" : NULL;
+    return nightly && !is_nightly() ? "GUMBEL_NIGHTLY is not set" : NULL;
 }
 
 /* End the program if argv names an unknown test, which otherwise would count as passed. */

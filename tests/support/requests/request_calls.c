@@ -222,6 +222,31 @@ gumbel_status request_draw_fused(gumbel_device *device, const request *req, outc
     return report_call("gumbel_sample", status, &into->error);
 }
 
+outcome *request_draw_rows(gumbel_device *device, const request *req, int wide)
+{
+    outcome *drawn = outcome_make(req->plan.batch, req->plan.samples);
+    if (wide)
+        outcome_widen(drawn, 0, req->plan.logprobs_of);
+    drawn->output.logprobs_of = req->plan.logprobs_of;
+    if (request_draw(device, req, drawn) != GUMBEL_OK)
+        die("%s: no draw of rows", request_describe(&req->plan));
+    return drawn;
+}
+
+int request_same_alone(gumbel_device *device, const request *req, const outcome *expected)
+{
+    int same = 1;
+    for (int64_t b = 0; b < req->plan.batch && same; b++) {
+        request row;
+        request_rows(req, b, 1, &row);
+        outcome *alone = request_outcome(&row);
+        same = request_draw(device, &row, alone) == GUMBEL_OK &&
+               outcome_same(expected, b, alone, OUTCOME_ALL, request_describe_row(req, b));
+        outcome_free(alone);
+    }
+    return same;
+}
+
 gumbel_status request_process_into(gumbel_device *device, const gumbel_logits *logits,
                                    const gumbel_sampling *sampling, void *processed,
                                    gumbel_dtype dtype, int64_t stride)

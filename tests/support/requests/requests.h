@@ -138,6 +138,13 @@ outcome *request_outcome(const request *req);
 gumbel_status request_draw(gumbel_device *device, const request *req, outcome *into);
 gumbel_status request_draw_fused(gumbel_device *device, const request *req, outcome *into);
 
+/* The outcome of a draw from logits without lists and, unless `wide`, without ranks and kept
+ * counts. Ends the program on an error of the call. */
+outcome *request_draw_rows(gumbel_device *device, const request *req, int wide);
+
+/* Draws each row alone, from logits; 0 if a row has not the bits of `expected`, after a message. */
+int request_same_alone(gumbel_device *device, const request *req, const outcome *expected);
+
 /* gumbel_process_logits_into() rows of `dtype` at `stride`, which may be the logits. */
 gumbel_status request_process_into(gumbel_device *device, const gumbel_logits *logits,
                                    const gumbel_sampling *sampling, void *processed,
