@@ -34,14 +34,6 @@ static inline problem_plan make_screen_plan(int index, uint64_t *random)
     return plan;
 }
 
-/* Sets a weight of one token to NaN, or a hidden element of one row. */
-static inline void set_nan(problem *generated, bool token)
-{
-    const gumbel_tensor *t = token ? &generated->head.weight : &generated->head.hidden;
-    void *data = token ? generated->weight : generated->hidden;
-    dtype_store_nan(data, t->dtype, t->rows / 2 * (t->stride ? t->stride : t->cols) + 7);
-}
-
 /* A mask of all rows that allows few tokens, half of them, or none, and a bias with the same
  * effect, which the full pass receives instead. */
 struct token_mask {

@@ -75,8 +75,7 @@ bool passes(int index, gumbel_device *cpu)
 /* usage: test_entropies [FIRST [COUNT]], problems by number */
 int main(int argc, char **argv)
 {
-    gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
-    int failed = run_problems(argc, argv, 80, 3000, [&](int i) { return passes(i, cpu); });
-    gumbel_close(cpu);
+    int failed = run_cpu_problems(argc, argv, 80, 3000,
+                                  [&](int i, gumbel_device *cpu) { return passes(i, cpu); });
     return failed != 0;
 }

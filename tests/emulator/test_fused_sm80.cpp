@@ -5,6 +5,7 @@
 #include "launch_sm80.h"
 
 #include "agreement.h"
+#include "fused_problems.h"
 #include "launch_sm90.h"
 
 #include <stdio.h>
@@ -15,14 +16,6 @@
 
 namespace
 {
-
-struct test_problem {
-    problem *generated;
-    outcome_parts parts;
-    int ctas;
-    uint64_t random;
-    char what[400];
-};
 
 problem_plan plan_of(int index, uint64_t *random)
 {
@@ -47,17 +40,9 @@ problem_plan plan_of(int index, uint64_t *random)
     return plan;
 }
 
-/* Makes the logits of one row NaN, or those of one token in every row. */
-void spoil(problem *generated, bool token)
+fused_problem make(int index)
 {
-    const gumbel_tensor *t = token ? &generated->head.weight : &generated->head.hidden;
-    void *data = token ? generated->weight : generated->hidden;
-    dtype_store_nan(data, t->dtype, t->rows / 2 * (t->stride ? t->stride : t->cols) + 7);
-}
-
-test_problem make(int index)
-{
-    test_problem test = {};
+    fused_problem test = {};
     test.random = (uint64_t)index;
     problem_plan plan = plan_of(index, &test.random);
     test.generated = problem_make(&plan);
@@ -65,13 +50,13 @@ test_problem make(int index)
         one_in(&test.random, 2) ? OUTCOME_ALL : (outcome_parts)(OUTCOME_TOKENS | OUTCOME_SCORES);
     test.ctas = 1 + (int)random_below(&test.random, 3);
     if (one_in(&test.random, 5))
-        spoil(test.generated, one_in(&test.random, 4));
+        set_nan(test.generated, one_in(&test.random, 4));
     snprintf(test.what, sizeof test.what, "problem %d, %d CTAs: %s", index, test.ctas,
              problem_describe(&plan));
     return test;
 }
 
-cuda_params params_of(test_problem *test)
+cuda_params params_of(fused_problem *test)
 {
     return emulated_launch_of(test->generated->head, test->generated->sampling,
                               (test->parts & OUTCOME_MASS) != 0, 0, 2, &test->random, test->what)
@@ -79,21 +64,13 @@ cuda_params params_of(test_problem *test)
 }
 
 /* Draws by a kernel. `thresholds` holds the thresholds of the launch before. */
-void draw_emulated(test_problem *test, int kernel, uint64_t tag, uint64_t *thresholds,
+void draw_emulated(fused_problem *test, int kernel, uint64_t tag, uint64_t *thresholds,
                    outcome *into)
 {
     emulated_launch merge = {};
     cuda_params p = params_of(test);
     prepare_sm80(&p, kernel, test->ctas, &test->random);
-    const size_t draws = (size_t)(p.problem.batch * p.problem.sampling.num_samples);
-    outcome_poison(into);
-    p.output = into->output;
-    if (!p.problem.with_mass)
-        p.output.lse = p.output.logprobs = NULL;
-    p.tag = tag;
-    p.row_thresholds = thresholds;
-    p.summaries =
-        (gumbel_summary *)poisoned_workspace((size_t)p.splits * draws * sizeof *p.summaries);
+    set_outputs(&p, into, tag, thresholds);
     emulate_sm80(p, kernel, &test->random, test->what);
     merge.params = p;
     merge.any = true;
@@ -104,7 +81,7 @@ void draw_emulated(test_problem *test, int kernel, uint64_t tag, uint64_t *thres
 }
 
 /* The logits that a kernel stores: -12345 where it stores none. */
-std::vector<float> store_emulated(test_problem *test, int kernel)
+std::vector<float> store_emulated(fused_problem *test, int kernel)
 {
     cuda_params p = params_of(test);
     prepare_sm80(&p, kernel, test->ctas, &test->random);
@@ -138,7 +115,7 @@ std::vector<int> kernels_for(const gumbel_problem &q, uint64_t *random)
 
 bool passes(int index, gumbel_device *cpu, int *near_ties)
 {
-    test_problem test = make(index);
+    fused_problem test = make(index);
     const problem_plan *plan = &test.generated->plan;
     outcome *host = outcome_make(plan->batch, plan->samples);
     outcome *first = outcome_make(plan->batch, plan->samples);
@@ -179,10 +156,8 @@ bool passes(int index, gumbel_device *cpu, int *near_ties)
 int main(int argc, char **argv)
 {
     int near_ties = 0;
-    gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
-    int failed =
-        run_problems(argc, argv, 20, 300, [&](int i) { return passes(i, cpu, &near_ties); });
+    int failed = run_cpu_problems(
+        argc, argv, 20, 300, [&](int i, gumbel_device *cpu) { return passes(i, cpu, &near_ties); });
     printf("%d near ties\n", near_ties);
-    gumbel_close(cpu);
     return failed != 0;
 }

@@ -5,6 +5,7 @@
 #include "launch_sm90.h"
 
 #include "agreement.h"
+#include "fused_problems.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,14 +17,6 @@ namespace
 {
 
 /* ------------------------------------------------------------------------------- a problem ---- */
-
-struct test_problem {
-    problem *generated;
-    outcome_parts parts;
-    int ctas;
-    uint64_t random;
-    char what[400];
-};
 
 /* A plain call requests nothing rare. */
 problem_plan plan_of(int index, bool plain, uint64_t *random)
@@ -54,14 +47,6 @@ problem_plan plan_of(int index, bool plain, uint64_t *random)
     return plan;
 }
 
-/* Makes the logits of one row NaN, and those of one token in every row. */
-void spoil(problem *generated, bool token)
-{
-    const gumbel_tensor *t = token ? &generated->head.weight : &generated->head.hidden;
-    void *data = token ? generated->weight : generated->hidden;
-    dtype_store_nan(data, t->dtype, t->rows / 2 * (t->stride ? t->stride : t->cols) + 7);
-}
-
 /* Makes logits ascend with the token, by `total` from the first to the last: later tiles pass the
  * bounds of earlier ones, with more tokens than lists hold. */
 void ascend(problem *generated, float total)
@@ -74,9 +59,9 @@ void ascend(problem *generated, float total)
         dtype_store(generated->hidden, h->dtype, b * (h->stride ? h->stride : h->cols), 1.0f);
 }
 
-test_problem make(int index)
+fused_problem make(int index)
 {
-    test_problem test = {};
+    fused_problem test = {};
     test.random = (uint64_t)index;
     bool plain = one_in(&test.random, 3);
     problem_plan plan = plan_of(index, plain, &test.random);
@@ -85,19 +70,19 @@ test_problem make(int index)
         one_in(&test.random, 2) ? OUTCOME_ALL : (outcome_parts)(OUTCOME_TOKENS | OUTCOME_SCORES);
     test.ctas = 2 + 2 * (int)random_below(&test.random, 2); /* whole clusters at all widths */
     if (one_in(&test.random, 5))
-        spoil(test.generated, one_in(&test.random, 4));
+        set_nan(test.generated, one_in(&test.random, 4));
     if (one_in(&test.random, 6))
         ascend(test.generated, one_in(&test.random, 2) ? 10.0f : 100.0f);
     return test;
 }
 
 /* Stride of stored logits, and their value before. */
-int64_t stride_of(const test_problem &test) { return (test.generated->plan.vocab + 3) / 4 * 4; }
+int64_t stride_of(const fused_problem &test) { return (test.generated->plan.vocab + 3) / 4 * 4; }
 constexpr float kUntouched = -12345.0f;
 
 /* Launches as cuda_run_sm90(), or the kernel for any draw, or the kernel that also stores the
  * logits, unless `stored` is NULL. `thresholds` holds the thresholds of the launch before. */
-void draw_emulated(test_problem *test, bool any, int width, uint64_t tag, uint64_t *thresholds,
+void draw_emulated(fused_problem *test, bool any, int width, uint64_t tag, uint64_t *thresholds,
                    outcome *into, float *stored)
 {
     emulated_launch own = emulated_launch_of(test->generated->head, test->generated->sampling,
@@ -108,22 +93,14 @@ void draw_emulated(test_problem *test, bool any, int width, uint64_t tag, uint64
     p->logits_out = stored;
     p->logits_out_stride = stride_of(*test);
     p->also_draw = stored != NULL;
-    size_t draws = (size_t)(p->problem.batch * p->problem.sampling.num_samples);
-    outcome_poison(into);
-    p->output = into->output;
-    if (!p->problem.with_mass)
-        p->output.lse = p->output.logprobs = NULL;
-    p->tag = tag;
-    p->row_thresholds = thresholds;
-    p->summaries =
-        (gumbel_summary *)poisoned_workspace((size_t)p->splits * draws * sizeof *p->summaries);
+    set_outputs(p, into, tag, thresholds);
     emulate_fused(own);
     emulate_finish(own);
     free(p->summaries);
 }
 
 /* Whether a kernel draws as requested and also stores the logits. */
-bool can_store_too(const test_problem &test, int width)
+bool can_store_too(const fused_problem &test, int width)
 {
     const problem_plan &plan = test.generated->plan;
     return !(test.parts & OUTCOME_MASS) && CUDA_SM90_HAS_BOTH(emulated_rows(width)) &&
@@ -131,7 +108,7 @@ bool can_store_too(const test_problem &test, int width)
 }
 
 /* Whether the logits equal those of the kernel that only stores. */
-bool stored_agree(test_problem *test, int width, const std::vector<float> &logits)
+bool stored_agree(fused_problem *test, int width, const std::vector<float> &logits)
 {
     std::vector<float> alone(logits.size(), kUntouched);
     emulated_launch own = emulated_launch_of(test->generated->head, test->generated->sampling,
@@ -149,7 +126,7 @@ bool stored_agree(test_problem *test, int width, const std::vector<float> &logit
 
 bool passes(int index, gumbel_device *cpu, int *near_ties)
 {
-    test_problem test = make(index);
+    fused_problem test = make(index);
     const problem_plan *plan = &test.generated->plan;
     outcome *host = outcome_make(plan->batch, plan->samples);
     outcome *ours = outcome_make(plan->batch, plan->samples);
@@ -185,10 +162,8 @@ bool passes(int index, gumbel_device *cpu, int *near_ties)
 int main(int argc, char **argv)
 {
     int near_ties = 0;
-    gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
-    int failed =
-        run_problems(argc, argv, 40, 700, [&](int i) { return passes(i, cpu, &near_ties); });
+    int failed = run_cpu_problems(
+        argc, argv, 40, 700, [&](int i, gumbel_device *cpu) { return passes(i, cpu, &near_ties); });
     printf("%d near ties\n", near_ties);
-    gumbel_close(cpu);
     return failed != 0;
 }

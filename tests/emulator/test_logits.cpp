@@ -92,12 +92,10 @@ bool passes(int index, gumbel_device *cpu, call_counts *counts)
 /* usage: test_logits [FIRST [COUNT]], problems by number */
 int main(int argc, char **argv)
 {
-    gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
     call_counts counts = {};
-    int failed =
-        run_problems(argc, argv, 200, 20000, [&](int i) { return passes(i, cpu, &counts); });
+    int failed = run_cpu_problems(
+        argc, argv, 200, 20000, [&](int i, gumbel_device *cpu) { return passes(i, cpu, &counts); });
     printf("%d calls edited, %d with masses, %d took given noise\n", counts.edited,
            counts.with_mass, counts.given);
-    gumbel_close(cpu);
     return failed != 0;
 }

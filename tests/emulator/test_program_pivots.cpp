@@ -195,9 +195,9 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
 /* usage: test_program_pivots [FIRST [COUNT]], problems by number */
 int main(int argc, char **argv)
 {
-    gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
     row_counts n = {};
-    int failed = run_problems(argc, argv, 120, 3000, [&](int i) { return passes(i, cpu, &n); });
+    int failed = run_cpu_problems(argc, argv, 120, 3000,
+                                  [&](int i, gumbel_device *cpu) { return passes(i, cpu, &n); });
     printf("pivots of clusters served %d of %d usual rows, pivots of splits %d of %d; %d rows were "
            "drawn again, %d abandoned\n",
            n.pivoted, n.all, n.pivoted_in_splits, n.in_splits, n.drawn_again, n.abandoned);
@@ -206,6 +206,5 @@ int main(int argc, char **argv)
     const bool rare = n.all >= 40 && std::min(n.drawn_again, n.abandoned) < n.all / 40;
     if (leaves || rare)
         printf("pivots serve too few rows, or some path is too rare\n");
-    gumbel_close(cpu);
     return failed != 0 || leaves || rare;
 }

@@ -20,13 +20,6 @@ extern "C" {
 namespace
 {
 
-bool fails(gumbel_status status, const gumbel_error &error, const char *what)
-{
-    if (status != GUMBEL_OK)
-        printf("%s: %s: %s\n", what, error.field, error.message);
-    return status != GUMBEL_OK;
-}
-
 /* ----------------------------------------------------------------------------------- lists ---- */
 
 /* Whether a row has no ids, and the status of a slot out of range. */

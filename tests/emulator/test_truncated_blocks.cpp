@@ -348,14 +348,13 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
 /* usage: test_truncated_blocks [FIRST [COUNT]], problems by number */
 int main(int argc, char **argv)
 {
-    gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
     row_counts counts = {};
-    int failed = run_problems(argc, argv, 70, 5000, [&](int i) { return passes(i, cpu, &counts); });
+    int failed = run_cpu_problems(
+        argc, argv, 70, 5000, [&](int i, gumbel_device *cpu) { return passes(i, cpu, &counts); });
     printf("%d rows, %d served; of %d where few tokens matter, %d\n", counts.all, counts.served,
            counts.few, counts.few_served);
     bool leaves = counts.few >= 50 && counts.few_served < kFewServed * counts.few;
     if (leaves)
         printf("too many rows are left\n");
-    gumbel_close(cpu);
     return failed != 0 || leaves;
 }

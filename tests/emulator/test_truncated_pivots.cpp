@@ -139,10 +139,10 @@ bool run_problem(int index, gumbel_device *cpu, row_counts *counts)
 /* usage: test_truncated_pivots [FIRST_PROBLEM [COUNT]] */
 int main(int argc, char **argv)
 {
-    gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
     row_counts counts = {};
-    int failed =
-        run_problems(argc, argv, 80, 2000, [&](int i) { return run_problem(i, cpu, &counts); });
+    int failed = run_cpu_problems(argc, argv, 80, 2000, [&](int i, gumbel_device *cpu) {
+        return run_problem(i, cpu, &counts);
+    });
     printf("%d rows: %d drawn again, %d of them twice, %d summed exactly, %d by one CTA alone\n",
            counts.all, counts.drawn_again, counts.drawn_twice, counts.summed_exactly,
            counts.finished_by_one_cta);
@@ -152,6 +152,5 @@ int main(int argc, char **argv)
                                       counts.finished_by_one_cta}) < counts.all / 60;
     if (path_too_rare)
         printf("some path served fewer than one row in 60\n");
-    gumbel_close(cpu);
     return failed != 0 || path_too_rare;
 }

@@ -23,13 +23,6 @@ gumbel_status watermark(gumbel_device *device, void *, const gumbel_watermark_ca
     return GUMBEL_OK;
 }
 
-bool fails(gumbel_status status, const gumbel_error &error, const char *what)
-{
-    if (status != GUMBEL_OK)
-        printf("%s: %s: %s\n", what, error.field, error.message);
-    return status != GUMBEL_OK;
-}
-
 gumbel_status call_rows(gumbel_device *device, watermark_call *c, gumbel_error *error)
 {
     return gumbel_watermark_rows(device, NULL, &c->watermark, &c->recent, c->batch, &c->draws,

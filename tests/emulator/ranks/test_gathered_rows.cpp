@@ -211,12 +211,4 @@ bool passes(int index)
 
 } // namespace
 
-int main(int argc, char **argv)
-{
-    int first = argc > 1 ? atoi(argv[1]) : 0, failed = 0;
-    int count = argc > 2 ? atoi(argv[2]) : getenv("GUMBEL_NIGHTLY") ? 2000 : 60;
-    for (int i = first; i < first + count; i++)
-        failed += !passes(i);
-    printf("%d cases, %d failed\n", count, failed);
-    return failed > 0;
-}
+int main(int argc, char **argv) { return run_problems(argc, argv, 60, 2000, passes) > 0; }

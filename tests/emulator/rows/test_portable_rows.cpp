@@ -116,9 +116,9 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
 /* usage: test_portable_rows [FIRST [COUNT]], problems by number */
 int main(int argc, char **argv)
 {
-    gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
     row_counts counts = {};
-    int failed = run_problems(argc, argv, 60, 3000, [&](int i) { return passes(i, cpu, &counts); });
+    int failed = run_cpu_problems(
+        argc, argv, 60, 3000, [&](int i, gumbel_device *cpu) { return passes(i, cpu, &counts); });
     printf("%d of %d rows served from candidates, %d sets listed\n", (int)counts.from_candidates,
            (int)counts.two_pass, (int)counts.listed);
     /* Few problems do not reach every path. */
@@ -126,6 +126,5 @@ int main(int argc, char **argv)
                 (counts.from_candidates * 4 < counts.two_pass || counts.listed < 20);
     if (idle)
         printf("a way to serve rows does so too seldom\n");
-    gumbel_close(cpu);
     return failed != 0 || idle;
 }

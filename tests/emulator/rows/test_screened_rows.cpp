@@ -300,9 +300,9 @@ bool passes(int index, gumbel_device *cpu, counts *all)
 /* usage: test_screened_rows [FIRST [COUNT]], problems by number */
 int main(int argc, char **argv)
 {
-    gumbel_device *cpu = open_device((gumbel_isa)0, 1, 0);
     counts all = {};
-    int failed = run_problems(argc, argv, 24, 500, [&](int i) { return passes(i, cpu, &all); });
+    int failed = run_cpu_problems(argc, argv, 24, 500,
+                                  [&](int i, gumbel_device *cpu) { return passes(i, cpu, &all); });
     printf(
         "%d drawn, %d left to the full pass, %.1f candidates a row; of %d that must be drawn, %d\n",
         all.drawn, all.left, all.rows ? (double)all.listed / (double)all.rows : 0.0, all.sure,
@@ -310,6 +310,5 @@ int main(int argc, char **argv)
     const bool leaves = all.sure >= 5 && all.sure_drawn < kSureDrawn * all.sure;
     if (leaves)
         printf("too many are left\n");
-    gumbel_close(cpu);
     return failed != 0 || leaves;
 }
