@@ -23,10 +23,11 @@
  * screen.h, ranks in dist.h.
  *
  * Stable and unstable
- *   From 1.0 on, later versions of a major number only add to the declarations of this header and
- *   of drafts.h. Unstable are screens (screen.h), ranks (dist.h), the rejection and block rules of
- *   drafts, and gumbel_multiply(): a minor version may change or remove them, with a line in the
- *   changelog. A program that uses them defines GUMBEL_UNSTABLE before it includes a header.
+ *   From 1.0 on, later versions of a major number only add to stable declarations. A minor version
+ *   may change or remove unstable ones, with a line in the changelog: screens (screen.h), ranks
+ *   (dist.h), recent.h, watermark.h, the rejection and block rules of drafts, gumbel_multiply(), and
+ *   declarations marked "unstable until 1.0". The four headers and the two rules require a program
+ *   to define GUMBEL_UNSTABLE before it includes a header.
  *   Unstable calls are exact, as all calls are; only their declarations may change.
  *
  * Letters, used in every signature, table and test:
@@ -639,7 +640,7 @@ GUMBEL_CALL gumbel_workspace_most(const gumbel_device *device, const gumbel_limi
 
 /* gumbel_sample(): draw tokens from hidden states; the draw is fused with the product.
  *                  [eq. 1 to 4; FlashSampling, arXiv 2603.15854, Algorithm 2]
- *  head       A plain call never stores a [B, V] array. A call is plain if it has no transforms,
+ *  head       A plain draw never stores a [B, V] array. A draw is plain if it has no transforms,
  *             truncation, ranks, kept, num_top, num_best, entropy, raw log-probabilities or given
  *             noise. On Hopper, banned tokens, num_top <= 2 and the entropy of the processed
  *             distribution are allowed as well, in calls with one sample a row, a positive scale,

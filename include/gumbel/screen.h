@@ -74,7 +74,7 @@
  *   drafts       GUMBEL_RULE_COUPLED               GUMBEL_RULE_COUPLED
  *
  * Other GPUs of capability 8.0 or later draw with screens of bytes alone, without truncation and
- * with at most 64 draws (rows times samples), from bfloat16 or float16 heads whose D is a multiple
+ * with at most 32 draws (rows times samples), from bfloat16 or float16 heads whose D is a multiple
  * of 8; masks and allowed are supported.
  *
  * All other calls take the full pass, as if there were no screen: for example, a call for
