@@ -25,9 +25,9 @@
  * Stable and unstable
  *   From 1.0 on, later versions of a major number only add to stable declarations. A minor version
  *   may change or remove unstable ones, with a line in the changelog: screens (screen.h), ranks
- *   (dist.h), recent.h, watermark.h, the rejection and block rules of drafts, gumbel_multiply(), and
- *   declarations marked "unstable until 1.0". The four headers and the two rules require a program
- *   to define GUMBEL_UNSTABLE before it includes a header.
+ *   (dist.h), recent.h, watermark.h, the rejection and block rules of drafts, gumbel_multiply(),
+ *   and all that is marked "unstable until 1.0". The four headers and the two rules require that a
+ *   program defines GUMBEL_UNSTABLE before it includes a header.
  *   Unstable calls are exact, as all calls are; only their declarations may change.
  *
  * Letters, used in every signature, table and test:
