@@ -79,6 +79,13 @@ static void plans_match_their_size_and_table(void **state)
         if (i % 16 == 14)
             device.truncated_grid = NULL; /* no cooperative launches */
         assert_int_equal(cuda_plan_backend(&device.base, &p, 0, &planned, NULL), GUMBEL_OK);
+        const gumbel_limits limits = {.batch = p.batch,
+                                      .vocab_size = p.vocab,
+                                      .hidden_size = p.hidden_size,
+                                      .num_samples = p.sampling.num_samples,
+                                      .requests = 1,
+                                      .screens = 1};
+        assert_true(planned.workspace_bytes <= cuda_max_workspace_size(&device.base, &limits));
         p = cuda_replace_allowed(&p);
         assert_int_equal(cuda_plan_call(&plan, &device, &p, 0, NULL), GUMBEL_OK);
         const cuda_plan returned = cuda_plan_of(&planned);
