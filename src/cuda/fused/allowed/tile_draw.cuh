@@ -8,6 +8,7 @@
 #ifndef GUMBEL_CUDA_TILE_DRAW_CUH
 #define GUMBEL_CUDA_TILE_DRAW_CUH
 
+#include "cuda/common/block_mass.cuh"
 #include "cuda/common/merge.cuh"
 #include "cuda/common/widen.cuh"
 #include "cuda/fused/allowed/token_tiles.cuh"
@@ -181,7 +182,7 @@ class tile_draw
             for (uint32_t several = __ballot_sync(~0u, count > 1); several;
                  several &= several - 1) {
                 const int owner = __ffs(several) - 1;
-                const float2 found = sum_block(tile.blocks[first + owner]);
+                const float2 found = sum_tile_block(tile.blocks[first + owner]);
                 if (lane == owner) {
                     largest = found.x;
                     sum = found.y;
@@ -204,9 +205,8 @@ class tile_draw
                (bit < 32 ? 0 : __popc(block.any[0]));
     }
 
-    /* The largest z of a block, and the sum of exp(z - largest) in the order of eq. 8, by a warp.
-     * */
-    __device__ __forceinline__ float2 sum_block(const tile_block &block) const
+    /* The largest z of a block, and the sum of exp(z - largest), by a warp. */
+    __device__ __forceinline__ float2 sum_tile_block(const tile_block &block) const
     {
         float z[2];
 #pragma unroll
@@ -214,20 +214,10 @@ class tile_draw
             z[word] = block.allowed[row][word] >> lane & 1
                           ? group.logits[row][find_place(block, lane + 32 * word)]
                           : -INFINITY;
-        float largest = fmaxf(z[0], z[1]);
-#pragma unroll
-        for (int half = 16; half > 0; half /= 2)
-            largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, half));
+        const float largest = find_block_largest(z[0], z[1]);
         if (largest == -INFINITY)
             return {largest, 0.0f};
-        float low = gumbel_exp(z[0] - largest), high = gumbel_exp(z[1] - largest);
-        low += __shfl_xor_sync(~0u, low, 16);
-        high += __shfl_xor_sync(~0u, high, 16);
-        float sum = low + high;
-#pragma unroll
-        for (int half = 8; half > 0; half /= 2)
-            sum += __shfl_xor_sync(~0u, sum, half);
-        return {largest, sum};
+        return {largest, sum_block(z[0], z[1], largest)};
     }
 };
 

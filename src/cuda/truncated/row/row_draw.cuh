@@ -5,6 +5,7 @@
 #ifndef GUMBEL_CUDA_ROW_DRAW_CUH
 #define GUMBEL_CUDA_ROW_DRAW_CUH
 
+#include "cuda/common/block_mass.cuh"
 #include "cuda/truncated/row/kept_set.cuh"
 #include "cuda/truncated/row/row_source.cuh"
 
@@ -76,20 +77,10 @@ __device__ inline source_facts scan_source(const Source &source, logit_values va
 /* Adds a block of 64 in the order of eq. 8, by a warp; lane 0 keeps the mass. */
 __device__ __forceinline__ void add_block(gumbel_summary &mass, float low, float high)
 {
-    float largest = fmaxf(low, high);
-#pragma unroll
-    for (int half = 16; half > 0; half /= 2)
-        largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, half));
+    const float largest = find_block_largest(low, high);
     if (largest == -INFINITY)
         return;
-    low = gumbel_exp(low - largest);
-    high = gumbel_exp(high - largest);
-    low += __shfl_xor_sync(~0u, low, 16);
-    high += __shfl_xor_sync(~0u, high, 16);
-    float sum = low + high;
-#pragma unroll
-    for (int half = 8; half > 0; half /= 2)
-        sum += __shfl_xor_sync(~0u, sum, half);
+    const float sum = sum_block(low, high, largest);
     if (threadIdx.x % 32 == 0) {
         mass.max_z = fmaxf(mass.max_z, largest);
         gumbel_mass_add_block(&mass, largest, sum);
