@@ -7,6 +7,7 @@
  */
 #include "cuda/common/cuda_statistics_params.h"
 #include "cuda/common/merge.cuh"
+#include "cuda/common/top_tokens.cuh"
 
 extern "C" __global__ void __launch_bounds__(CUDA_FINISH_THREADS)
     gumbel_finish_rows(const __grid_constant__ cuda_params p)
@@ -16,23 +17,6 @@ extern "C" __global__ void __launch_bounds__(CUDA_FINISH_THREADS)
     if (p.row_thresholds && threadIdx.x == 0)
         p.row_thresholds[CUDA_THRESHOLD_WORDS * (int64_t)blockIdx.x] = 0;
     finish_draw(p, blockIdx.x, p.problem.with_mass != 0);
-}
-
-/* Inserts a token into the two likeliest, by larger z, then by lower id. */
-static __device__ __forceinline__ void insert_top(cuda_row_statistics *own, float z, int32_t id)
-{
-    if (z == -INFINITY)
-        return;
-    const bool first = z > own->top_z[0] || (z == own->top_z[0] && id < own->top_id[0]);
-    const bool second = z > own->top_z[1] || (z == own->top_z[1] && id < own->top_id[1]);
-    if (first) {
-        own->top_z[1] = own->top_z[0];
-        own->top_id[1] = own->top_id[0];
-    }
-    if (first || second) {
-        own->top_z[first ? 0 : 1] = z;
-        own->top_id[first ? 0 : 1] = id;
-    }
 }
 
 /* Adds statistics of other tokens: sums become relative to the larger reference. */
@@ -61,7 +45,7 @@ static __device__ __forceinline__ void add_statistics(cuda_row_statistics *own,
                 {}};
     }
     for (int i = 0; i < CUDA_STATISTICS_TOP_MAX; i++)
-        insert_top(own, other.top_z[i], other.top_id[i]);
+        insert_top(own->top_z, own->top_id, other.top_z[i], other.top_id[i]);
 }
 
 /* The statistics of the lane whose index differs from this lane's in `bit`. */

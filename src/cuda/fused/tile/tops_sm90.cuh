@@ -10,26 +10,11 @@
 #define GUMBEL_CUDA_TOPS_SM90_CUH
 
 #include "cuda/common/row_thresholds.cuh"
+#include "cuda/common/top_tokens.cuh"
 #include "cuda/fused/tile/shared_sm90.cuh"
 
 namespace
 {
-
-/* Whether token `id` comes before token `other`: by larger z, then by lower id. */
-__device__ __forceinline__ bool top_precedes(float z, int id, float other_z, int other_id)
-{
-    return z > other_z || (z == other_z && (uint32_t)id < (uint32_t)other_id);
-}
-
-/* Returns the best two of `tops` and a token that `tops` does not contain. */
-__device__ __forceinline__ sm90_tops insert_top(sm90_tops tops, float z, int id)
-{
-    if (top_precedes(z, id, tops.z[0], tops.id[0]))
-        return {{z, tops.z[0]}, {id, tops.id[0]}};
-    if (top_precedes(z, id, tops.z[1], tops.id[1]))
-        return {{tops.z[0], z}, {tops.id[0], id}};
-    return tops;
-}
 
 /* Inserts a token that no thread has offered before into *tops; several threads may call this. */
 __device__ __forceinline__ void offer_top(sm90_tops *tops, float z, int id)
@@ -38,7 +23,8 @@ __device__ __forceinline__ void offer_top(sm90_tops *tops, float z, int id)
     if (!(z > -INFINITY))
         return;
     for (ulonglong2 seen = none.to_bits();;) { /* the first swap reads *tops unless it is `none` */
-        const sm90_tops next = insert_top(sm90_tops::of_bits(seen), z, id);
+        sm90_tops next = sm90_tops::of_bits(seen);
+        insert_top(next.z, next.id, z, id);
         const ulonglong2 bits = next.to_bits();
         if (bits.x == seen.x && bits.y == seen.y)
             return;
