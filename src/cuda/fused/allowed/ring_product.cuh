@@ -17,6 +17,7 @@
 #ifndef GUMBEL_CUDA_RING_PRODUCT_CUH
 #define GUMBEL_CUDA_RING_PRODUCT_CUH
 
+#include "cuda/common/swizzle.cuh"
 #include "cuda/fused/allowed/token_tiles.cuh"
 #include "cuda/fused/screen/screen_ptx.cuh"
 
@@ -167,17 +168,6 @@ template <bool half> class ring_product
                                     wgmma_descriptor(b + chunk * (kRows * 128 / 16) + 2 * step));
     }
 
-    /* Copies 16 bytes of a row of this thread to their place in a chunk, or clears them. */
-    static __device__ __forceinline__ void copy_unit(unsigned char *chunk, int row,
-                                                     const uint16_t *from, bool is_inside)
-    {
-        unsigned char *place = chunk + row * 128 + ((threadIdx.x % 8) ^ (row % 8)) * 16;
-        if (is_inside)
-            ptx_copy_async<16>(place, from);
-        else
-            *(uint4 *)place = {0, 0, 0, 0};
-    }
-
     /* Copies a segment to a stage. Commits a group of copies even if `segment` is past the end, so
      * that wait_for_copies() can count groups. Rows of hidden states are assigned from the last
      * warp down, because a few rows of weights occupy only the first warps. */
@@ -190,11 +180,12 @@ template <bool half> class ring_product
         if (segment < segments) {
 #pragma unroll 4
             for (int row = warp; row < count; row += warps)
-                copy_unit(to + chunk * rows * 128, row, tile.weights[row] + column, is_inside);
+                copy_swizzled_unit(to + chunk * rows * 128, row, tile.weights[row] + column,
+                                   is_inside);
 #pragma unroll 1
             for (int row = warps - 1 - warp; row < hidden_count; row += warps)
-                copy_unit(to + weight_bytes(rows) + chunk * kRows * 128, row, hidden[row] + column,
-                          is_inside);
+                copy_swizzled_unit(to + weight_bytes(rows) + chunk * kRows * 128, row,
+                                   hidden[row] + column, is_inside);
         }
         ptx_copy_async_commit();
     }

@@ -9,7 +9,7 @@
 #define GUMBEL_CUDA_GATHERED_ROWS_CUH
 
 #include "cuda/common/cuda_params.h"
-#include "cuda/common/ptx.cuh"
+#include "cuda/common/swizzle.cuh"
 #include "cuda/policy/screen_policy.h"
 
 namespace
@@ -82,25 +82,13 @@ template <int columns, int count> struct gathered_segments {
         if (segment < all) {
 #pragma unroll 4
             for (int row = thread / units; row < rows.count; row += turn)
-                copy_unit(to + chunk * kScoreRows * 128, row, rows.weights[row] + column,
-                          is_inside);
+                copy_swizzled_unit(to + chunk * kScoreRows * 128, row, rows.weights[row] + column,
+                                   is_inside);
             for (int row = thread / units; row < hidden; row += turn)
-                copy_unit(to + weight_bytes + chunk * kGroup * 128, row, rows.hidden[row] + column,
-                          is_inside);
+                copy_swizzled_unit(to + weight_bytes + chunk * kGroup * 128, row,
+                                   rows.hidden[row] + column, is_inside);
         }
         ptx_copy_async_commit();
-    }
-
-  private:
-    /* Copies 16 bytes of a row of this thread to their place in a chunk, or clears them. */
-    static __device__ __forceinline__ void copy_unit(unsigned char *chunk, int row,
-                                                     const uint16_t *from, bool is_inside)
-    {
-        unsigned char *place = chunk + row * 128 + ((threadIdx.x % 8) ^ (row % 8)) * 16;
-        if (is_inside)
-            ptx_copy_async<16>(place, from);
-        else
-            *(uint4 *)place = {0, 0, 0, 0};
     }
 };
 
