@@ -68,6 +68,19 @@ __device__ __forceinline__ float4 &own_quad(int i)
     return *(float4 *)&split_memory().logits[place_of_quad(i)];
 }
 
+/* Calls f(value) for each token of this thread. */
+template <class F> __device__ __forceinline__ void each_own_value(const split_row &row, F f)
+{
+#pragma unroll 2
+    for (int i = 0; i < kThreadQuads; i++) {
+        const float4 raw = own_quad(i);
+        const float l[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            f(row.value(l[k]));
+    }
+}
+
 /* Starts copying this thread's quads of row b, whose split begins at token `begin`; they are valid
  * after ptx_copy_async_wait<0>(). */
 __device__ __forceinline__ void load_split(const gumbel_problem &q, int64_t b, int64_t begin)

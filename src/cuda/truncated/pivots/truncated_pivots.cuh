@@ -56,16 +56,10 @@ struct split_float_sums {
 __device__ __forceinline__ split_float_sums sum_split(const pivot_row &row)
 {
     split_float_sums own = split_float_sums::empty();
-#pragma unroll 2
-    for (int i = 0; i < kThreadQuads; i++) {
-        const float4 raw = own_quad(i);
-        const float l[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const float v = row.value(l[k]), mass = pivot_sums::mass_of(v, row.pivot);
-            own.join({v > row.pivot ? mass : 0.0f, mass, v});
-        }
-    }
+    each_own_value(row, [&](float v) {
+        const float mass = pivot_sums::mass_of(v, row.pivot);
+        own.join({v > row.pivot ? mass : 0.0f, mass, v});
+    });
     return own;
 }
 

@@ -65,17 +65,10 @@ template <class Facts>
 __device__ __noinline__ split_facts sum_facts_of_split(split_row row, float reference)
 {
     split_facts own = split_facts::empty();
-#pragma unroll 2
-    for (int i = 0; i < kThreadQuads; i++) {
-        const float4 raw = own_quad(i);
-        const float l[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const float v = row.value(l[k]);
-            Facts::add(own.sums, reference - v);
-            own.largest = fmaxf(own.largest, v);
-        }
-    }
+    each_own_value(row, [&](float v) {
+        Facts::add(own.sums, reference - v);
+        own.largest = fmaxf(own.largest, v);
+    });
     return own;
 }
 
@@ -93,14 +86,7 @@ __device__ __noinline__ closer_masses sum_closer_of_split(split_row row, values_
 {
     const float reach = values.find_distance(winner);
     closer_masses own = closer_masses::empty();
-#pragma unroll 2
-    for (int i = 0; i < kThreadQuads; i++) {
-        const float4 raw = own_quad(i);
-        const float l[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            own.add(values, row.value(l[k]), winner, reach, error);
-    }
+    each_own_value(row, [&](float v) { own.add(values, v, winner, reach, error); });
     return own;
 }
 
