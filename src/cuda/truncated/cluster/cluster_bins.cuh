@@ -116,29 +116,42 @@ __device__ __forceinline__ key_range keys_of_bins(const even_bins &bins, int fir
             gumbel_key_of_value(fminf(to + margin, largest))};
 }
 
+/* Zeroes this CTA's bins, between two barriers of the CTA. */
+template <class T> __device__ __forceinline__ void clear_bins(T *bins)
+{
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kBins; i += kThreads)
+        bins[i + threadIdx.x] = 0;
+    __syncthreads();
+}
+
+/* Publishes this CTA's bins; returns the sum of this thread's bin over all CTAs. */
+template <class T> __device__ __forceinline__ T sum_bins_of_cluster(T *bins)
+{
+    T sum = 0;
+    publish_bins(bins);
+    sync_cluster();
+    if (threadIdx.x < kBinsPerCta)
+#pragma unroll
+        for (int rank = 0; rank < kClusterCtas; rank++)
+            sum += bins_of_rank(bins, rank)[cluster_rank() * kBinsPerCta + threadIdx.x];
+    return sum;
+}
+
 /* Counts the row's tokens in the bins; returns the count of this thread's bin. */
 __device__ __noinline__ uint32_t count_in_bins(slice_source source, logit_values values,
                                                even_bins bins)
 {
-    uint32_t *counts = (uint32_t *)shared_state().scratch.high, sum = 0;
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < kBins; i += kThreads)
-        counts[i + threadIdx.x] = 0;
-    __syncthreads();
+    uint32_t *counts = (uint32_t *)shared_state().scratch.high;
+    clear_bins(counts);
     auto may = [&](float y) { return values.to_value(y) >= bins.low; };
     source.each(may, [&](int32_t, float y) {
         float v = values.to_value(y);
         if (v >= bins.low)
             atomicAdd(&counts[bins.bin_of(v)], 1);
     });
-    publish_bins(counts);
-    sync_cluster();
-    if (threadIdx.x < kBinsPerCta)
-#pragma unroll
-        for (int rank = 0; rank < kClusterCtas; rank++)
-            sum += bins_of_rank(counts, rank)[cluster_rank() * kBinsPerCta + threadIdx.x];
-    return sum;
+    return sum_bins_of_cluster(counts);
 }
 
 /* The range of keys that holds the n-th largest value; low > high if there is none. */

@@ -51,17 +51,11 @@ __device__ __noinline__ pivot_sums sum_masses_above(slice_source source, float s
                                                     float pivot)
 {
     pivot_sums own = pivot_sums::empty();
-#pragma unroll 2
-    for (int at = 4 * threadIdx.x; at < source.size; at += 4 * kThreads) {
-        const float4 raw = load_quad(source, at);
-        const float y[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float v = y[i] * scale, mass = pivot_sums::mass_of(v, largest);
-            own.all += mass;
-            own.mass += v > pivot ? mass : 0.0f;
-        }
-    }
+    each_own_y(source, [&](float y) {
+        const float v = y * scale, mass = pivot_sums::mass_of(v, largest);
+        own.all += mass;
+        own.mass += v > pivot ? mass : 0.0f;
+    });
     return join_cluster(own);
 }
 

@@ -64,6 +64,19 @@ __device__ __forceinline__ float4 load_quad(const slice_source &source, int plac
                                : make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
 }
 
+/* Calls f(y) for each token of this thread. */
+template <class F> __device__ __forceinline__ void each_own_y(const slice_source &source, F f)
+{
+#pragma unroll 2
+    for (int at = 4 * threadIdx.x; at < source.size; at += 4 * kThreads) {
+        const float4 raw = load_quad(source, at);
+        const float y[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            f(y[i]);
+    }
+}
+
 /* Sets the logits of a slice that the product has not stored, since they cannot matter
  * (bound_sm90.cuh), to -inf. */
 __device__ __noinline__ void fill_unstored(const row_reader &reader, const slice_source &source)

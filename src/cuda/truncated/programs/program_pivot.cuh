@@ -24,14 +24,7 @@ template <class Facts>
 __device__ __noinline__ pivot_facts sum_pivot_facts(slice_source source, float scale, float largest)
 {
     pivot_facts own = pivot_facts::empty();
-#pragma unroll 2
-    for (int at = 4 * threadIdx.x; at < source.size; at += 4 * kThreads) {
-        const float4 y = load_quad(source, at);
-        Facts::add(own, largest - y.x * scale);
-        Facts::add(own, largest - y.y * scale);
-        Facts::add(own, largest - y.z * scale);
-        Facts::add(own, largest - y.w * scale);
-    }
+    each_own_y(source, [&](float y) { Facts::add(own, largest - y * scale); });
     return join_cluster(own);
 }
 
@@ -41,14 +34,7 @@ __device__ __noinline__ closer_masses sum_closer(slice_source source, float scal
 {
     const float reach = values.find_distance(winner);
     closer_masses own = closer_masses::empty();
-#pragma unroll 2
-    for (int at = 4 * threadIdx.x; at < source.size; at += 4 * kThreads) {
-        const float4 raw = load_quad(source, at);
-        const float y[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            own.add(values, y[i] * scale, winner, reach, error);
-    }
+    each_own_y(source, [&](float y) { own.add(values, y * scale, winner, reach, error); });
     return join_cluster(own);
 }
 

@@ -189,24 +189,14 @@ template <class Rule>
 __device__ __forceinline__ uint64_t sum_distance_bins(slice_source source, const Rule &rule,
                                                       float farthest)
 {
-    unsigned long long *bins = shared_state().scratch.high, sum = 0;
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < kBins; i += kThreads)
-        bins[i + threadIdx.x] = 0;
-    __syncthreads();
+    unsigned long long *bins = shared_state().scratch.high;
+    clear_bins(bins);
     const float scale = (float)kBins / farthest;
     each_value(source, rule.bound, [&](int, float v) {
         const int bin = min((int)(rule.find_distance(v) * scale), kBins - 1);
         atomicAdd(&bins[bin], (unsigned long long)(rule.weight_of(v) >> Rule::dropped_bits));
     });
-    publish_bins(bins);
-    sync_cluster();
-    if (threadIdx.x < kBinsPerCta)
-#pragma unroll
-        for (int rank = 0; rank < kClusterCtas; rank++)
-            sum += bins_of_rank(bins, rank)[cluster_rank() * kBinsPerCta + threadIdx.x];
-    return sum;
+    return sum_bins_of_cluster(bins);
 }
 
 /* A range of keys in which the search probably ends: those of the bin up to which the weights reach
