@@ -37,6 +37,37 @@ static __device__ __forceinline__ void merge_winners_of_warp(gumbel_summary *s)
     s->flags = __reduce_or_sync(~0u, s->flags);
 }
 
+/* Write the summaries of a CTA's samples, by its first warp, a lane per sample. `state` has the
+ * mass and flags of each warp, and its best token of each sample. */
+template <class State>
+static __device__ __forceinline__ void write_summaries_of_warps(const State &state, bool with_mass,
+                                                                gumbel_summary *out, int samples)
+{
+    constexpr int warps = sizeof state.masses / sizeof state.masses[0];
+    static_assert(warps <= 32, "a lane has a warp's mass");
+    const int lane = threadIdx.x;
+    gumbel_summary own;
+    gumbel_summary_empty(&own);
+    if (with_mass) {
+        if (lane < warps)
+            own = state.masses[lane];
+        merge_masses_of_lanes<32>(&own);
+    }
+    if (lane >= samples)
+        return;
+    draw_winner best = draw_winner_none();
+#pragma unroll
+    for (int w = 0; w < warps; w++) {
+        const draw_winner &other = state.best[w][lane];
+        draw_winner_offer(best, other.score, other.z, other.id);
+        own.flags |= state.flags[w];
+    }
+    own.best_score = best.score;
+    own.best_z = best.z;
+    own.best_id = best.id;
+    out[lane] = own;
+}
+
 /* Merge `count` summaries, `stride` apart, by a warp; every lane gets the result. Loads bypass L1,
  * as other CTAs wrote the summaries. */
 static __device__ __forceinline__ gumbel_summary merge_summaries(const gumbel_summary *from,

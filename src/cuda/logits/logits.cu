@@ -60,33 +60,6 @@ __device__ __forceinline__ void start_state(const gumbel_problem &q, cta_state &
         state.flags[warp] = 0;
 }
 
-/* Summarizes the results of the CTA's warps, by the first warp, a lane per sample. */
-__device__ __forceinline__ void summarize_cta(const cta_state &state, bool with_mass,
-                                              gumbel_summary *out, int samples)
-{
-    int lane = threadIdx.x;
-    gumbel_summary own;
-    gumbel_summary_empty(&own);
-    if (with_mass) {
-        if (lane < kWarps)
-            own = state.masses[lane];
-        merge_masses_of_lanes<32>(&own);
-    }
-    if (lane >= samples)
-        return;
-    draw_winner best = draw_winner_none();
-#pragma unroll
-    for (int w = 0; w < kWarps; w++) {
-        const draw_winner &other = state.best[w][lane];
-        draw_winner_offer(best, other.score, other.z, other.id);
-        own.flags |= state.flags[w];
-    }
-    own.best_score = best.score;
-    own.best_z = best.z;
-    own.best_id = best.id;
-    out[lane] = own;
-}
-
 /* Merges the masses of a warp's lanes. */
 __device__ __forceinline__ void end_mass(cta_state &state, mass_accumulator &mass)
 {
@@ -141,7 +114,8 @@ __device__ __forceinline__ void finish_split(const cuda_params &p, cta_state &st
     __syncthreads();
     const int64_t draw = state.draw;
     if (threadIdx.x < 32)
-        summarize_cta(state, with_mass, &p.summaries[state.split * draws + draw], samples);
+        write_summaries_of_warps(state, with_mass, &p.summaries[state.split * draws + draw],
+                                 samples);
     __syncwarp();
     if (threadIdx.x == 0)
         state.last = count_cta_end(cta_counter_of_draw(p, draw), p.tag, p.splits);

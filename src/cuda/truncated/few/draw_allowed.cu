@@ -128,32 +128,6 @@ struct allowed_warp {
     }
 };
 
-/* Writes the CTA's summaries, a lane per sample; by the first warp. */
-__device__ __forceinline__ void summarize_cta(const allowed_state &state, bool with_mass,
-                                              gumbel_summary *out, int samples)
-{
-    const int lane = threadIdx.x;
-    gumbel_summary own;
-    gumbel_summary_empty(&own);
-    if (with_mass) {
-        if (lane < kWarps)
-            own = state.masses[lane];
-        merge_masses_of_lanes<32>(&own);
-    }
-    if (lane >= samples)
-        return;
-    draw_winner best = draw_winner_none();
-    for (int w = 0; w < kWarps; w++) {
-        const draw_winner &other = state.best[w][lane];
-        draw_winner_offer(best, other.score, other.z, other.id);
-        own.flags |= state.flags[w];
-    }
-    own.best_score = best.score;
-    own.best_z = best.z;
-    own.best_id = best.id;
-    out[lane] = own;
-}
-
 __device__ __forceinline__ void draw_split(const cuda_params &p)
 {
     extern __shared__ __align__(16) unsigned char shared_memory[];
@@ -194,7 +168,7 @@ __device__ __forceinline__ void draw_split(const cuda_params &p)
     }
     __syncthreads();
     if (warp == 0)
-        summarize_cta(state, q.with_mass, &p.summaries[split * draws + draw], samples);
+        write_summaries_of_warps(state, q.with_mass, &p.summaries[split * draws + draw], samples);
     __syncwarp();
     if (threadIdx.x == 0)
         state.is_last = count_cta_end(cta_counter_of_draw(p, draw), p.tag, p.splits);
