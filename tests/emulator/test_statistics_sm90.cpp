@@ -72,6 +72,16 @@ void ban_tokens(test_problem *test)
     test->transforms.banned.ids = test->ids.data();
 }
 
+/* Repeats the first rows of the weights, so that several tokens have the largest logit. */
+void repeat_weights(test_problem *test)
+{
+    const problem_plan &plan = test->generated->plan;
+    const int64_t period = 1 + random_below(&test->random, (uint32_t)plan.vocab / 4);
+    uint16_t *weight = (uint16_t *)test->generated->weight; /* [V, D] */
+    for (int64_t i = period * plan.hidden_size; i < plan.vocab * plan.hidden_size; i++)
+        weight[i] = weight[i - period * plan.hidden_size];
+}
+
 test_problem make(int index)
 {
     test_problem test = {};
@@ -88,6 +98,8 @@ test_problem make(int index)
     if (one_in(&test.random, 6)) /* a row of NaN logits */
         dtype_store_nan(test.generated->hidden, head.hidden.dtype,
                         plan.batch / 2 * plan.hidden_size + 7);
+    if (one_in(&test.random, 3))
+        repeat_weights(&test);
     return test;
 }
 
