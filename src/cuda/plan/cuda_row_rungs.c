@@ -146,7 +146,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     },
     {
         .rung = {.name = "blocks-grid",
-                 .method = "as blocks; a cooperative launch draws the rows that blocks leave",
+                 .method = "as blocks; a cooperative launch draws the fallback rows",
                  .kernels = "truncated_blocks.cu, truncated_grid.cu",
                  .supports = CAPABILITIES_OF_BLOCKS | CAPABILITIES_OF_ORDERS,
                  .requires_any = GUMBEL_CAPABILITY_TOP_K | GUMBEL_CAPABILITY_MIN_P},
@@ -167,7 +167,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     },
     {
         .rung = {.name = "program-blocks-grid",
-                 .method = "as program-blocks; a cooperative launch draws the rows left",
+                 .method = "as program-blocks; a cooperative launch draws the fallback rows",
                  .kernels = "program_blocks.cu, program_grid.cu",
                  .supports = CAPABILITIES_OF_BLOCKS | GUMBEL_FEATURE_PROGRAM,
                  .requires_any = GUMBEL_FEATURE_PROGRAM},
@@ -179,7 +179,7 @@ const cuda_rows cuda_row_rungs[CUDA_ROW_RUNGS] = {
     },
     {
         .rung = {.name = "program-pivots-grid",
-                 .method = "as program-pivots; a cooperative launch draws the rows left",
+                 .method = "as program-pivots; a cooperative launch draws the fallback rows",
                  .kernels = "logits.cu, program_pivots.cu, program_grid.cu",
                  .supports = GUMBEL_FEATURE_PROGRAM,
                  .requires_any = GUMBEL_FEATURE_PROGRAM},
