@@ -290,7 +290,7 @@ def draw_requests(pyplot, results):
     figure, (over_batch, over_k, over_p) = pyplot.subplots(1, 3, figsize=(13.2, 5.4), sharey=True)
     colours = [*OURS.values(), *OTHERS, GREY]
     for i, name in enumerate(requests):
-        style = {"color": colours[i % len(colours)], "marker": "os^v"[i // 4], "markersize": 3}
+        style = {"color": colours[i % len(colours)], "marker": "os^vD"[i // 4], "markersize": 3}
         line = each.line("batch", way="logits", table="requests", request=name, rows=rows[0])
         over_batch.plot(*line, label=name, **style)
     for axes, table, key in ((over_k, "k", "top_k"), (over_p, "p", "top_p")):
