@@ -63,7 +63,8 @@ static gumbel_status count_groups(const cuda_job *job, const gumbel_problem *p, 
     if (*groups < 1)
         return gumbel_fail(job->error, GUMBEL_ERROR_DEVICE, "device",
                            "the GPU runs %d CTAs of a row at the same time, and %d are required; "
-                           "open it with the rungs '-grid,-program-grid'",
+                           "open it with the rungs '-blocks-grid,-grid,-program-blocks-grid,"
+                           "-program-pivots-grid,-program-grid'",
                            ctas * job->cuda->multiprocessors, CUDA_GRID_CTAS);
     return GUMBEL_OK;
 }
