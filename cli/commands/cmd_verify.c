@@ -244,7 +244,9 @@ static void print_summary(const struct verify_options *options, struct verdicts 
 const struct command_line verify_line = {
     .doc = "Check that draws are exact on this machine: chi-squared of many draws of one row, the "
            "power of that test, the tail of the noise, and equal bits from every instruction set, "
-           "thread count, chunk size and input. Exit code 1 if a check fails.",
+           "thread count, chunk size and input. The tail is how often a rare token wins against a "
+           "likely one; the gap is the difference of their logits, divided by the temperature, and "
+           "the rare token must win at the rate 1 / (1 + e^gap). Exit code 1 if a check fails.",
     .arguments = accepted,
     .examples = "  $ gumbel verify\n"
                 "  $ gumbel verify --model DIR --prompt \"In the beginning\"\n"

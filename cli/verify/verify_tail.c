@@ -214,10 +214,17 @@ static double find_rate_of_one_word(double gap, const struct leasts *leasts)
     return sum;
 }
 
+static const char definition_of_gap[] =
+    "         gap: the logit of a likely token minus that of a rare one, both divided by the\n"
+    "         temperature. The true rate of the rare one is its probability, 1 / (1 + e^gap).";
+
 void verify_tail(uint64_t seed, struct verdicts *verdicts)
 {
     const struct leasts leasts = enumerate_leasts(seed);
 
+    if (verdicts->print) {
+        puts(definition_of_gap);
+    }
     for (int gap = FIRST_GAP; gap <= LAST_GAP; gap += GAP_STEP) {
         const double truth = 1 / (1 + exp(gap));
         const double relative = rare_rate(gap, &leasts) / truth;

@@ -97,6 +97,15 @@ class Verify(SampleCase):
             self.assertAlmostEqual(checks[f"tail, gap {gap}"]["relative_rate"], 1, delta=5e-7)
         self.assertLess(checks["tail, gap 28"]["relative_rate_with_32_bits"], 0.5)
 
+    def test_text_and_help_define_the_gap(self):
+        lines = self.succeed("verify", "--draws", 100).splitlines()
+        first = next(at for at, line in enumerate(lines) if "tail, gap 4 " in line)
+        note = " ".join(" ".join(lines[first - 2 : first]).split())
+        self.assertTrue(note.startswith("gap: the logit of a likely token minus"), note)
+        self.assertTrue(note.endswith("its probability, 1 / (1 + e^gap)."), note)
+        words = " ".join(self.succeed("verify", "--help").split())
+        self.assertIn("the gap is the difference of their logits", words)
+
     def test_screen(self):
         model = ("--model", os.path.join(MODELS, "kjv-target"), "--draws", 2000)
         checks = self.outcomes(*model, "--screen")
