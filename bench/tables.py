@@ -7,12 +7,14 @@ usage: bench/tables.py [--check]
 A table stands between a line "<!-- table NAME -->" and a line "<!-- end -->". --check writes
 nothing, and exits 1 if a page differs from the tables that would be written. rung_tables.py has the
 tables of docs/kernels.md, vllm_tables.py those of vLLM on a GPU, screen_tables.py that of screens'
-formats, float32_tables.py those of float32 logits, headlines.py that of the README.
+formats, float32_tables.py those of float32 logits, draft_tables.py those of the guide to drafts,
+headlines.py that of the README.
 """
 
 import re
 import sys
 
+import draft_tables
 import float32_tables
 import headlines
 import rung_tables
@@ -352,6 +354,7 @@ PAGES = {
         "float32-ratios": float32_tables.ratios, "float32-truncated": float32_tables.truncated,
         "float32-replay": float32_tables.replay, "float32-models": float32_tables.models,
         "float32-source": float32_tables.source},
+    "docs/guides/speculative_decoding.md": {"draft-costs": draft_tables.costs},
     "findings/drafts.md": {"drafts": drafts, "drafts-source": drafts_source,
                            "verify-peers": verify_peers,
                            "verify-peers-source": verify_peers_source},

@@ -18,6 +18,7 @@ from gumbel_command import find_command  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted(page for page in (ROOT / "docs/guides").glob("*.md") if page.stem != "README")
+CONTINUED = ("speculative_decoding",)  # pages whose blocks of Python are one program
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 
 
@@ -46,6 +47,16 @@ def skip_without(module):
         importlib.import_module(module)
     except ImportError as missing:
         pytest.skip(f"{module}: {missing}")
+
+
+def run_program(command):
+    """The output of a command at the root of the tree."""
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def compiled(text, folder):
@@ -81,12 +92,57 @@ def test_a_guide_shows_what_its_program_prints(page, tmp_path):
         command = [sys.executable, str(tmp_path / "program.py")]
     else:
         command = compiled(text, tmp_path)
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+    assert run_program(command) == printed, f"{page.name} shows another text"
+
+
+@pytest.mark.parametrize("name", CONTINUED)
+def test_further_blocks_continue_the_program(name, tmp_path):
+    blocks = BLOCK.findall((ROOT / f"docs/guides/{name}.md").read_text(encoding="utf-8"))
+    programs, printed = (
+        [text for kind, text in blocks if kind == wanted] for wanted in ("python", "text")
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == printed, f"{page.name} shows another text"
+    assert len(programs) == len(printed) > 1
+    (tmp_path / "program.py").write_text("\n\n".join(programs))
+    assert run_program([sys.executable, str(tmp_path / "program.py")]) == "".join(printed)
+
+
+# Row j of the hidden states has the largest logit at expected[j]; the drafts are 3, 5 and 7.
+VERIFY_MAIN = """
+int main(void)
+{
+    enum { V = 8, M = 4 };
+    static float hidden[M][V], weight[V][V];
+    static _Alignas(64) char workspace[1 << 20];
+    const int32_t expected[M] = {3, 5, 1, 2}, nodes[M] = {0, 3, 5, 7};
+    const float greedy = 0;
+    int32_t tokens[M];
+    gumbel_device *device;
+    gumbel_error error;
+    for (int i = 0; i < V; i++)
+        weight[i][i] = 1;
+    for (int j = 0; j < M; j++)
+        hidden[j][expected[j]] = 1;
+    gumbel_head head = {sizeof head, .hidden = {hidden, GUMBEL_FLOAT32, M, V, 0, {0, 0}},
+                        .weight = {weight, GUMBEL_FLOAT32, V, V, 0, {0, 0}}};
+    gumbel_sampling sampling = {sizeof sampling, .temperature = {&greedy, GUMBEL_SAME}};
+    if (gumbel_open(NULL, &device, &error) != GUMBEL_OK)
+        return 1;
+    printf("%d:", verify_chain(device, &head, &sampling, nodes, M, tokens, workspace,
+                               sizeof workspace, &error));
+    for (int i = 0; i < M; i++)
+        printf(" %d", (int)tokens[i]);
+    puts("");
+    gumbel_close(device);
+}
+"""
+
+
+def test_the_function_in_c_verifies_a_chain(tmp_path):
+    """The function of the page in a greedy program: two of three drafts are accepted."""
+    page = (ROOT / "docs/guides/speculative_decoding.md").read_text(encoding="utf-8")
+    (function,) = (text for kind, text in BLOCK.findall(page) if kind == "c")
+    (program,) = compiled(f"#include <stdio.h>\n{function}{VERIFY_MAIN}", tmp_path)
+    assert run_program([program]) == "3: 3 5 1 -1\n"
 
 
 def test_the_command_writes_the_text_of_transformers():
