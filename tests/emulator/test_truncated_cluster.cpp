@@ -353,13 +353,13 @@ bool passes(int index, gumbel_device *cpu, row_kernel *kernel, row_counts *count
     return good;
 }
 
-/* Whether each path served rows as often as expected. */
+/* Whether each path served rows as often as expected; no row has a program. */
 bool all_paths_serve(const row_counts &counts)
 {
     const int least = counts.all / 50;
     bool good = true;
-    for (int served : counts.paths)
-        good &= served >= least;
+    for (int path = 0; path < CLUSTER_PATHS; path++)
+        good &= path == CLUSTER_BEFORE_PROGRAM || counts.paths[path] >= least;
     return good && counts.quick >= kQuick * counts.suited;
 }
 
