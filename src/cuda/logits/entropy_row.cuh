@@ -94,35 +94,6 @@ template <gumbel_dtype dtype> struct entropy_slice {
     }
 };
 
-/* Sums of at most kNarrowValues values, in words that take few operations. A mass is below 2^62,
- * and the distance of a value with a mass, in units of 2^-16, less than 2^22. */
-struct narrow_sums {
-    uint64_t mass_low, mass_high;         /* of the low and the high words of masses */
-    uint64_t weighted_low, weighted_high; /* of these words times distances */
-
-    __device__ __forceinline__ void add(float v, float largest)
-    {
-        /* exp(-43) in units of 2^-61 is below 1: smaller values have no mass. */
-        constexpr float reach = -43.0f;
-        if (!(v - largest > reach))
-            return;
-        const uint64_t mass = gumbel_token_mass(gumbel_exp(v - largest));
-        const uint32_t low = (uint32_t)mass, high = (uint32_t)(mass >> 32);
-        const uint32_t units = (uint32_t)rintf((largest - v) * GUMBEL_VALUE_UNITS);
-        mass_low += low;
-        mass_high += high;
-        weighted_low += (uint64_t)low * units;
-        weighted_high += (uint64_t)high * units;
-    }
-
-    __device__ __forceinline__ void add_to(gumbel_facts &facts) const
-    {
-        facts.mass += ((gumbel_wide)mass_high << 32) + mass_low;
-        facts.weighted += ((gumbel_wide)weighted_high << 32) + weighted_low;
-    }
-};
-constexpr int64_t kNarrowValues = 512;
-
 /* The largest value of the row, for all threads of its CTAs; NaN if a value is NaN. */
 template <class Ctas, gumbel_dtype dtype>
 __device__ __forceinline__ float find_row_largest(const entropy_slice<dtype> &slice)

@@ -13,21 +13,6 @@
 namespace
 {
 
-/* Sums of gumbel_facts: their number, and two others, of which `second` depends on the rule. */
-struct joined_facts {
-    uint64_t count;
-    uint64_t first[2], second[2]; /* low half, high half */
-
-    static __device__ __forceinline__ joined_facts empty() { return {0, {0, 0}, {0, 0}}; }
-    __device__ __forceinline__ void join_warp()
-    {
-        const gumbel_wide a = sum_wide_of_warp((gumbel_wide)first[1] << 64 | first[0]);
-        const gumbel_wide b = sum_wide_of_warp((gumbel_wide)second[1] << 64 | second[0]);
-        count = (uint64_t)sum_wide_of_warp(count);
-        *this = {count, {(uint64_t)a, (uint64_t)(a >> 64)}, {(uint64_t)b, (uint64_t)(b >> 64)}};
-    }
-};
-
 /* Calls f(place, v) for the values of a slice from `bound` on; f may change v. Places of a thread
  * stay its own from pass to pass. */
 template <class F> __device__ __forceinline__ void each_value(slice_source source, float bound, F f)
@@ -51,12 +36,8 @@ __device__ __noinline__ gumbel_facts sum_facts(slice_source source, float bound,
     each_value(source, bound, [&](int, float v) { add_to_facts(own, required, v, largest); });
     const fact_sums sums = pack_facts(own, required);
     const joined_facts all =
-        join_cluster(joined_facts{(uint64_t)own.count,
-                                  {(uint64_t)sums.first, (uint64_t)(sums.first >> 64)},
-                                  {(uint64_t)sums.second, (uint64_t)(sums.second >> 64)}});
-    return unpack_facts({(gumbel_wide)all.first[1] << 64 | all.first[0],
-                         (gumbel_wide)all.second[1] << 64 | all.second[0]},
-                        (int64_t)all.count, required);
+        join_cluster(joined_facts::pack_sums((uint64_t)own.count, sums.first, sums.second));
+    return unpack_facts({all.get_first(), all.get_second()}, (int64_t)all.count, required);
 }
 
 /* Removes the values below `bound`. Returns the facts of the others that serving the row requires;
@@ -297,10 +278,10 @@ struct exclusion_sums {
 
 __device__ __forceinline__ void join_masses(gumbel_facts &facts)
 {
-    const joined_facts all = join_cluster(joined_facts{
-        (uint64_t)facts.count, {(uint64_t)facts.mass, (uint64_t)(facts.mass >> 64)}, {0, 0}});
+    const joined_facts all =
+        join_cluster(joined_facts::pack_sums((uint64_t)facts.count, facts.mass, 0));
     facts.count = (int64_t)all.count;
-    facts.mass = (gumbel_wide)all.first[1] << 64 | all.first[0];
+    facts.mass = all.get_first();
 }
 
 __device__ __noinline__ exclusion_sums sum_exclusion(slice_source source, float bound,
