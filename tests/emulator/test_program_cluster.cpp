@@ -26,6 +26,7 @@ typedef std::vector<cluster_path> program_kernel(const cuda_truncated_params &, 
 /* Numbers of rows in which few tokens matter, and of those that a list served. */
 struct row_counts {
     int by_blocks, served_by_blocks, by_clusters, listed_by_clusters;
+    entropy_counts entropies; /* of all rows */
 };
 constexpr double kFewServed = 0.8;
 /* A grid serves one of kGridEvery problems, too: twice as many threads run at the same time, which
@@ -67,6 +68,7 @@ request_plan plan_of(uint64_t *random, bool usual)
     plan.history = one_in(random, 2);
     plan.given_noise = one_in(random, 8);
     plan.kept_capacity = one_in(random, 3) ? 1 + (int32_t)random_below(random, 700) : 0;
+    plan.entropy = one_in(random, 2);
     if (usual) {
         plan.vocab = kSliceVocab + 1 + random_below(random, 5000);
         plan.kind = 1 + ROW_GAUSSIAN;
@@ -214,6 +216,7 @@ bool draws_agree(test_problem *test, gumbel_device *cpu, cuda_truncated_params p
                          few_matter(q, b, &z[(size_t)(b * q.vocab)], kSliceTokens) &&
                          (!p.row_states || p.row_states[b] == CUDA_ROW_FALLBACK);
         good = row_agrees(host, p.output, b, test->what);
+        counts->entropies.add(host, p.output, b);
         counts->by_clusters += few;
         counts->listed_by_clusters += few && paths[(size_t)b] == CLUSTER_BEFORE_PROGRAM;
     }
@@ -290,6 +293,7 @@ int main(int argc, char **argv)
                          by_grid.listed_by_clusters < kFewServed * by_grid.by_clusters);
     if (leaves)
         printf("lists serve too few rows\n");
+    const bool idle = !n.entropies.check("programs", n.by_blocks >= 10 ? 2 : 0);
     gumbel_close(cpu);
-    return failed != 0 || leaves;
+    return failed != 0 || leaves || idle;
 }

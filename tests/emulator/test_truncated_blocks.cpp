@@ -16,6 +16,7 @@ namespace
  * none is never wrong. */
 struct row_counts {
     int all, served, few, few_served;
+    entropy_counts entropies; /* of served rows */
 };
 constexpr double kFewServed = 0.96;
 
@@ -66,6 +67,7 @@ request_plan plan_of(uint64_t *random)
     plan.given_noise = one_in(random, 5);
     plan.seed = random_bits(random) >> 20;
     plan.kept_capacity = one_in(random, 3) ? 1 + (int32_t)random_below(random, 700) : 0;
+    plan.entropy = one_in(random, 2);
     return plan;
 }
 
@@ -259,6 +261,8 @@ bool rows_agree(const test_problem &test, const gumbel_problem &whole,
             !block_maxima_agree(&maxima[(size_t)first], p.block_maxima + first, p.blocks, left,
                                 test.what))
             return false;
+        if (!left)
+            counts->entropies.add(host, p.output, b);
         counts->all++;
         counts->served += !left;
         counts->few += few;
@@ -356,5 +360,6 @@ int main(int argc, char **argv)
     bool leaves = counts.few >= 50 && counts.few_served < kFewServed * counts.few;
     if (leaves)
         printf("too many rows are left\n");
-    return failed != 0 || leaves;
+    const bool idle = !counts.entropies.check("blocks", counts.all >= 300 ? 3 : 0);
+    return failed != 0 || leaves || idle;
 }

@@ -29,6 +29,7 @@ typedef std::vector<cluster_path> row_kernel(const cuda_truncated_params &, int6
 struct row_counts {
     int all, paths[CLUSTER_PATHS];
     int suited, quick; /* rows that suit pivots, and those that pivots served */
+    entropy_counts listed_entropies, other_entropies; /* of rows served from lists, and others */
 };
 /* A kernel that gives up pivots too early is never wrong, but slow: pivots must serve nearly all
  * rows that suit them. */
@@ -90,6 +91,7 @@ request_plan plan_of(problem_kind kind, uint64_t *random)
     plan.history = one_in(random, 2);
     plan.given_noise = one_in(random, 8);
     plan.kept_capacity = one_in(random, 3) ? 1 + (int32_t)random_below(random, 700) : 0;
+    plan.entropy = one_in(random, 2);
     return plan;
 }
 
@@ -260,15 +262,18 @@ gumbel_output outputs_of(test_problem *test, const outcome *ours)
         wanted.lse = wanted.logprobs = wanted.top_logprobs = wanted.kept_logprobs = NULL;
         wanted.ranks = wanted.top_ids = NULL;
         if (test->kind == PROBLEM_SUITED || one_in(&test->random, 2)) /* pivots may serve */
-            wanted.kept = wanted.kept_ids = NULL;
+            wanted.kept = wanted.kept_ids = NULL, wanted.entropy = NULL;
     }
     return wanted;
 }
 
 /* ---------------------------------------------------------------------------- comparison ---- */
 
-void count_row(const test_problem &test, cluster_path path, row_counts *counts)
+void count_row(const test_problem &test, cluster_path path, const outcome *host,
+               const gumbel_output &ours, int64_t b, row_counts *counts)
 {
+    const bool passes = path == CLUSTER_BY_PASSES;
+    (passes ? counts->other_entropies : counts->listed_entropies).add(host, ours, b);
     bool suits = test.kind == PROBLEM_SUITED;
     counts->all++;
     counts->paths[path]++;
@@ -287,7 +292,7 @@ bool draws_agree(test_problem *test, gumbel_device *cpu, cuda_truncated_params p
         bool served = !p.row_states || p.row_states[b] == CUDA_ROW_FALLBACK;
         good = row_agrees(served ? host : untouched, p.output, b, test->what);
         if (served)
-            count_row(*test, paths[(size_t)b], counts);
+            count_row(*test, paths[(size_t)b], host, p.output, b, counts);
     }
     outcome_free(untouched);
     outcome_free(host);
@@ -375,7 +380,10 @@ bool check_paths(const char *kernel, const row_counts &counts)
     const bool good = counts.all < 80 || all_paths_serve(counts);
     if (!good)
         printf("%s: a way to serve rows does so too seldom\n", kernel);
-    return good;
+    const int least = counts.all < 80 ? 0 : 2;
+    const bool listed = counts.listed_entropies.check("from lists", least);
+    return counts.other_entropies.check("by passes", 0) && listed && good &&
+           counts.other_entropies.positive >= least;
 }
 
 } // namespace

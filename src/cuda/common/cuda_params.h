@@ -61,7 +61,7 @@ typedef struct cuda_best_params {
 
 /* Parameters of the kernels that compute the entropy of rows. */
 typedef struct cuda_entropy_params {
-    gumbel_problem problem; /* its logits are read: the call's, or rows of z */
+    gumbel_problem problem; /* from logits */
     float inverse_cap;
     int32_t transforms;    /* 1: z is computed from the logits; 0: the values are the logits */
     const int32_t *status; /* [B], written already */

@@ -72,7 +72,7 @@ static gumbel_status run_rows(const cuda_job *job, const cuda_plan *plan)
         p->hidden_size = 0;
         p->logits = cuda_rows_at(job->workspace.logits, p, get_logits_stride(job, p));
     }
-    if (p->features & GUMBEL_FEATURE_ENTROPY && !rows.params.output.status)
+    if (cuda_needs_entropy_launch(p) && !rows.params.output.status)
         rows.params.output.status = job->workspace.row_status;
     GUMBEL_FORWARD(job->expect_few_live_rows && plan->rows->run_few_rows
                        ? plan->rows->run_few_rows(&rows)

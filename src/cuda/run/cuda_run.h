@@ -40,8 +40,8 @@ typedef struct cuda_workspace {
     uint64_t *row_thresholds;        /* [B, S][CUDA_THRESHOLD_WORDS] */
     cuda_row_statistics *statistics; /* [splits][B], reused by each launch of a batch */
     float *logits;                   /* [B] rows at cuda_row_stride(), stored by a product */
-    float *processed_rows;      /* [B] rows at cuda_row_stride(): z for best scores and entropies */
-    int32_t *row_status;        /* [B]: output.status of a call with entropies and without status */
+    float *processed_rows;           /* [B] rows at cuda_row_stride(): z for best scores */
+    int32_t *row_status;             /* [B]: output.status of a launch of entropies, if NULL */
     float *edited;              /* [B] rows at cuda_row_stride(): edited copies of given logits */
     float *block_maxima;        /* [B, blocks] */
     int32_t *row_states;        /* [B]: CUDA_ROW_... */
@@ -218,9 +218,14 @@ gumbel_status cuda_run_allow(const cuda_job *job, const gumbel_problem *caller);
  * truncation; `rows` may be the logits. */
 gumbel_status cuda_launch_edit(const cuda_job *job, float *rows, int64_t stride);
 
+/* Whether the entropy has a launch of its own: that of raw logits, or of z that follow from a logit
+ * alone. Kernels that process rows in any other way write the entropy of z. Rows without a token
+ * have a NaN, by this launch. */
+int cuda_needs_entropy_launch(const gumbel_problem *problem);
+
 /* Launch the outputs that follow the draw of a call from logits. `store_processed` is the rung's
- * function, which writes z of its rows; logits in the workspace are overwritten. With an entropy,
- * output.status is set. */
+ * function, which writes z of its rows; with best scores, logits in the workspace are overwritten.
+ * If the entropy has a launch of its own, output.status is set. */
 void cuda_carve_outputs(gumbel_cursor *cursor, const gumbel_problem *problem,
                         cuda_workspace *workspace);
 gumbel_status cuda_run_outputs(const cuda_job *job,

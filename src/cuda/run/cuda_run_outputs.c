@@ -6,25 +6,21 @@
 #include "core/fail.h"
 #include "cuda/run/cuda_run.h"
 
-/* Whether the entropy is that of z that no kernel can compute from a logit alone. */
-static int has_processed_entropy(const gumbel_problem *p)
+int cuda_needs_entropy_launch(const gumbel_problem *p)
 {
     const uint32_t processes =
         GUMBEL_FEATURE_TRANSFORMS | GUMBEL_FEATURE_TRUNCATION | GUMBEL_FEATURE_PROGRAM;
-    return p->features & GUMBEL_FEATURE_ENTROPY && !(p->features & GUMBEL_FEATURE_RAW) &&
-           p->features & processes;
-}
-
-static int needs_processed(const gumbel_problem *p)
-{
-    return p->features & GUMBEL_FEATURE_BEST || has_processed_entropy(p);
+    return p->features & GUMBEL_FEATURE_ENTROPY &&
+           (p->features & GUMBEL_FEATURE_RAW || !(p->features & processes) ||
+            p->end_token <= p->first_token);
 }
 
 void cuda_carve_outputs(gumbel_cursor *cursor, const gumbel_problem *p, cuda_workspace *workspace)
 {
     /* Logits that a product stored are overwritten. */
-    const size_t rows = needs_processed(p) && p->hidden_size == 0 ? (size_t)p->batch : 0;
-    const size_t status = p->features & GUMBEL_FEATURE_ENTROPY ? (size_t)p->batch : 0;
+    const int has_best = (p->features & GUMBEL_FEATURE_BEST) != 0;
+    const size_t rows = has_best && p->hidden_size == 0 ? (size_t)p->batch : 0;
+    const size_t status = cuda_needs_entropy_launch(p) ? (size_t)p->batch : 0;
     workspace->processed_rows =
         gumbel_carve_array(cursor, rows, (size_t)cuda_row_stride(p), sizeof(float));
     workspace->row_status = gumbel_carve_array(cursor, status, 1, sizeof(int32_t));
@@ -40,20 +36,18 @@ static gumbel_status run_gather(const cuda_job *job)
     return cuda_launch(job, job->cuda->gather, shape, arguments);
 }
 
-/* Compute entropies: of rows of z, or with z NULL from the job's logits. */
-static gumbel_status run_entropy(const cuda_job *job, const float *z)
+/* Compute entropies from the job's logits. */
+static gumbel_status run_entropy(const cuda_job *job)
 {
     const gumbel_problem *q = &job->params.problem;
     cuda_entropy_params p = {.problem = *q,
                              .inverse_cap = job->params.inverse_cap,
-                             .transforms = !z && !(q->features & GUMBEL_FEATURE_RAW),
+                             .transforms = !(q->features & GUMBEL_FEATURE_RAW),
                              .status = job->params.output.status,
                              .entropy = job->params.output.entropy};
     void *arguments[] = {&p};
     const int clusters = job->cuda->entropy_cluster != NULL;
     const int64_t ctas = clusters ? CUDA_CLUSTER_CTAS : 1;
-    if (z)
-        p.problem.logits = cuda_rows_at(z, q, cuda_row_stride(q));
     GUMBEL_ASSERT(p.status && p.entropy && q->hidden_size == 0);
     if (q->batch > INT32_MAX / ctas)
         return gumbel_fail(job->error, GUMBEL_ERROR_UNSUPPORTED, "batch",
@@ -84,15 +78,13 @@ gumbel_status cuda_run_outputs(const cuda_job *job,
     /* These read logits, which z may overwrite. */
     if (p->features & GUMBEL_FEATURE_LOGITS)
         GUMBEL_FORWARD(run_gather(job));
-    if (p->features & GUMBEL_FEATURE_ENTROPY && !has_processed_entropy(p))
-        GUMBEL_FORWARD(run_entropy(job, NULL));
-    if (!needs_processed(p))
+    if (cuda_needs_entropy_launch(p))
+        GUMBEL_FORWARD(run_entropy(job));
+    if (!(p->features & GUMBEL_FEATURE_BEST))
         return GUMBEL_OK;
     cuda_job rows = *job;
     rows.processed = (gumbel_row_array){z, GUMBEL_FLOAT32, cuda_row_stride(p)};
     rows.params.output = (gumbel_output){.struct_size = sizeof rows.params.output};
     GUMBEL_FORWARD(store_processed(&rows));
-    if (has_processed_entropy(p))
-        GUMBEL_FORWARD(run_entropy(job, z));
-    return p->features & GUMBEL_FEATURE_BEST ? run_best(job, z) : GUMBEL_OK;
+    return run_best(job, z);
 }

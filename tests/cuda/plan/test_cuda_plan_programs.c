@@ -41,6 +41,9 @@ static void programs_select_rungs(void **state)
     k.programs.top_n_sigma.data = parameters;
     check_rungs(&k, 0, "program-blocks", "program-blocks-grid");
     check_rungs(&k, GUMBEL_CAPABILITY_ROWS, "program", "program-grid");
+    k.features |= GUMBEL_FEATURE_ENTROPY;
+    check_rungs(&k, 0, "program-blocks", "program-blocks-grid");
+    k.features &= ~(uint32_t)GUMBEL_FEATURE_ENTROPY;
     k.batch = 16;
     check_rungs(&k, 0, "program", "program-blocks-grid");
     k.batch = 13;

@@ -14,6 +14,7 @@ namespace
  * sets were listed. */
 struct row_counts {
     int64_t two_pass, from_candidates, listed;
+    entropy_counts entropies;
 };
 
 request_plan plan_of(uint64_t *random)
@@ -32,6 +33,7 @@ request_plan plan_of(uint64_t *random)
     plan.kept_capacity = 1 + (int32_t)random_below(random, one_in(random, 3)   ? 30
                                                            : one_in(random, 2) ? 700
                                                                                : 20000);
+    plan.entropy = one_in(random, 2);
     return plan;
 }
 
@@ -95,7 +97,11 @@ bool passes(int index, gumbel_device *cpu, row_counts *counts)
     good = good && rows_agree(p, host, what);
     for (int64_t b = 0; p.output.kept_ids && b < plan.batch; b++)
         counts->listed += host->kept[b] > 0 && host->kept[b] <= plan.kept_capacity;
-    if (good && index % 2 == 0) {
+    for (int64_t b = 0; b < plan.batch; b++)
+        counts->entropies.add(host, p.output, b);
+    if (good && index % 2 == 0) { /* which returns no entropies */
+        p.problem.features &= ~(uint32_t)GUMBEL_FEATURE_ENTROPY;
+        p.output.entropy = NULL;
         split_rows(&p, &random);
         outcome_poison(ours);
         counts->from_candidates += emulate_two_pass(p, &random, what);
@@ -126,5 +132,6 @@ int main(int argc, char **argv)
                 (counts.from_candidates * 4 < counts.two_pass || counts.listed < 20);
     if (idle)
         printf("a way to serve rows does so too seldom\n");
+    idle |= !counts.entropies.check("alone", counts.two_pass >= 60 ? 2 : 0);
     return failed != 0 || idle;
 }

@@ -107,10 +107,13 @@ inline void truncate_as_engines(request *req, int32_t top_k, engine_truncation *
                                           : GUMBEL_ORDER_TOP_K_TOP_P_MIN_P_TEMPERATURE;
 }
 
-/* Requests all outputs, or tokens and some others. */
+/* Requests all outputs that kernels of rows write, or tokens and some others. A launch of its own
+ * writes entropies of raw logits. */
 inline gumbel_output choose_outputs(const outcome *from, uint64_t *random)
 {
     gumbel_output requested = from->output;
+    if (requested.logprobs_of == GUMBEL_RAW)
+        requested.entropy = NULL;
     if (one_in(random, 2))
         return requested;
     if (!one_in(random, 3))
@@ -164,6 +167,29 @@ struct processed_rows {
 bool same_float(float x, float y) { return x == y || (std::isnan(x) && std::isnan(y)); }
 
 /* ---------------------------------------------------------------------------- comparison ---- */
+
+/* Numbers of rows by their entropy, of those whose entropy was compared. */
+struct entropy_counts {
+    int positive, zero, none; /* several survivors, one, and rows that cannot be drawn */
+
+    void add(const outcome *host, const gumbel_output &ours, int64_t b)
+    {
+        if (!ours.entropy)
+            return;
+        positive += host->entropy[b] > 0.0f;
+        zero += host->entropy[b] == 0.0f;
+        none += std::isnan(host->entropy[b]);
+    }
+
+    /* Prints the numbers; returns whether each is at least `least`. */
+    bool check(const char *kernel, int least) const
+    {
+        const bool good = std::min({positive, zero, none}) >= least;
+        printf("%s: %d entropies of several tokens, %d of one, %d rows without%s\n", kernel,
+               positive, zero, none, good ? "" : ": too few");
+        return good;
+    }
+};
 
 /* A row's output of four-byte elements, and its tolerance. */
 struct output_field {

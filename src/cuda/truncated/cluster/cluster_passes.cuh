@@ -258,6 +258,30 @@ __device__ __noinline__ void write_kept(const cuda_truncated_params &p, slice_so
     }
 }
 
+/* Writes the entropy of row b, of z over the kept set; NaN with `ok` false. `largest` is the
+ * largest z. For all threads. */
+__device__ __noinline__ void write_entropy(const cuda_truncated_params &p, slice_source source,
+                                           logit_values values, kept_set survivors, float largest,
+                                           bool ok, int64_t b)
+{
+    narrow_sums sums = {}; /* a slice has at most kNarrowValues tokens a thread */
+    gumbel_facts facts = {};
+    if (ok) {
+        source.each([&](float y) { return values.to_value(y) >= survivors.bound; },
+                    [&](int32_t id, float y) {
+                        if (survivors.has_token(id, values.to_value(y)))
+                            sums.add(values.to_z(y), largest);
+                    });
+        sums.add_to(facts);
+        const joined_facts all =
+            join_cluster(joined_facts::pack_sums(0, facts.mass, facts.weighted));
+        facts.mass = all.get_first();
+        facts.weighted = all.get_second();
+    }
+    if (leads_cluster() && threadIdx.x == 0)
+        p.output.entropy[b] = ok ? gumbel_facts_entropy(&facts) : NAN;
+}
+
 /* Writes this CTA's slice of a processed row: z of the kept set, -inf elsewhere. */
 __device__ inline void write_processed(const cuda_truncated_params &p, slice_source source,
                                        logit_values values, kept_set survivors,
@@ -314,6 +338,8 @@ __device__ __noinline__ void serve_by_passes(const cuda_truncated_params &p, sli
     }
     if (ok && (q.features & GUMBEL_FEATURE_KEPT_IDS))
         write_kept(p, source, values, survivors, r, b);
+    if (needs_entropy(p))
+        write_entropy(p, source, values, survivors, by_z.to_value(largest), ok, b);
     for (int64_t at = b * samples; at < (b + 1) * samples; at++) {
         draw_winner best = draw_winner_none();
         int32_t rank = -1;

@@ -22,7 +22,7 @@ __device__ __forceinline__ bool pivots_apply(const cuda_truncated_params &p,
     const gumbel_output &out = p.output;
     const gumbel_problem &q = p.problem;
     const bool further = out.lse || out.logprobs || out.top_logprobs || out.ranks || out.kept ||
-                         (q.features & GUMBEL_FEATURE_TOP);
+                         (q.features & GUMBEL_FEATURE_TOP) || needs_entropy(p);
     return !p.processed && !p.partials && !further && q.sampling.num_samples == 1 &&
            !q.sampling.noise && !row.draw.greedy && !row.rules.exact;
 }

@@ -10,6 +10,7 @@
 #ifndef GUMBEL_CUDA_SHORTLIST_CUH
 #define GUMBEL_CUDA_SHORTLIST_CUH
 
+#include "cuda/truncated/few/shortlist_entropy.cuh"
 #include "cuda/truncated/few/shortlist_sort.cuh"
 
 namespace
@@ -374,7 +375,7 @@ __device__ __forceinline__ void serve_shortlist(int64_t b, int count, const gumb
     r.lse = NAN;
     if (r.status != GUMBEL_ROW_OK)
         count = 0;
-    if (!needs_order(rules) && !needs_mass &&
+    if (!needs_order(rules) && !needs_mass && !needs_entropy(p) &&
         !(q.features & (GUMBEL_FEATURE_TOP | GUMBEL_FEATURE_KEPT_IDS))) {
         draw_unordered(values, b, count, r);
         return;
@@ -392,6 +393,8 @@ __device__ __forceinline__ void serve_shortlist(int64_t b, int count, const gumb
         set_result_mass(values, seen, raw, r);
     if (!truncates && q.features & GUMBEL_FEATURE_KEPT_IDS)
         write_kept_of_shortlist(values, r, b);
+    if (needs_entropy(p) && threadIdx.x / 32 == kEntropyWarp)
+        write_entropy_of_shortlist(values, b, r.kept);
     draw_in_order(values, b, count, r, samples, ranks);
     if (q.features & GUMBEL_FEATURE_TOP)
         write_top_of_shortlist(values, r, b, count);

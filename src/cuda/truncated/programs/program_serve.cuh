@@ -63,7 +63,7 @@ __device__ __forceinline__ bool draws_alone()
     const cuda_truncated_params &p = shared_state().call;
     return p.problem.sampling.num_samples == 1 && !(p.problem.features & GUMBEL_FEATURE_TOP) &&
            !(p.problem.features & GUMBEL_FEATURE_KEPT_IDS) && !p.partials && !p.output.lse &&
-           !p.output.logprobs && !p.output.top_logprobs;
+           !p.output.logprobs && !p.output.top_logprobs && !needs_entropy(p);
 }
 
 /* Packs the tokens that remain, with their last values as y, the row's z; returns their number. For

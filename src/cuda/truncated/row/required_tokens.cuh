@@ -69,6 +69,13 @@ __device__ __forceinline__ required_tokens find_required_tokens(const params &p,
     return {target, by_k ? -INFINITY : row.log_min_p, k == 0 && top};
 }
 
+/* Whether a kernel writes the entropy of z over the kept set; that of raw logits has its own
+ * launch. */
+template <class params> __device__ __forceinline__ bool needs_entropy(const params &p)
+{
+    return p.output.entropy && !(p.problem.features & GUMBEL_FEATURE_RAW);
+}
+
 /* Whether candidates suffice to serve a row by its rules; sets the tokens that are required. The
  * mass of dropped tokens is unknown, so outputs that depend on it need another path. */
 template <class params>
@@ -77,9 +84,9 @@ __device__ __forceinline__ bool candidates_suffice(const params &p, const trunca
 {
     const gumbel_rules &rules = row.rules;
     const gumbel_output &out = p.output;
-    bool mass =
-        out.logprobs_of == GUMBEL_PROCESSED &&
-        (out.lse || out.logprobs || out.top_logprobs || out.kept_logprobs);
+    bool mass = out.logprobs_of == GUMBEL_PROCESSED &&
+                (out.lse || out.logprobs || out.top_logprobs || out.kept_logprobs);
+    mass |= needs_entropy(p);
     int64_t k = greedy ? 1 : rules.top_k;
     required = find_required_tokens(p, row, greedy);
     if (p.partials || k > CUDA_TRUNCATED_TOP_MAX || (rules.joint && rules.top_p < 1.0f))

@@ -207,6 +207,8 @@ __device__ __noinline__ void write_unused(const cuda_truncated_params &p, int64_
         out.status[b] = GUMBEL_ROW_UNUSED;
     if (out.kept)
         out.kept[b] = 0;
+    if (out.entropy)
+        out.entropy[b] = NAN;
     for (int64_t at = b * out.num_top; at < (b + 1) * out.num_top; at++) {
         if (out.top_ids)
             out.top_ids[at] = -1;

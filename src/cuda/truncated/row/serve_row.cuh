@@ -5,6 +5,7 @@
 #ifndef GUMBEL_CUDA_SERVE_ROW_CUH
 #define GUMBEL_CUDA_SERVE_ROW_CUH
 
+#include "cuda/common/facts.cuh"
 #include "cuda/truncated/row/row_output.cuh"
 
 namespace
@@ -83,6 +84,37 @@ __device__ __noinline__ void write_kept(const cuda_truncated_params &p, const li
     }
 }
 
+/* The sum over the CTA of 128-bit integers below 2^125, in digits whose sums fit in 64 bits. */
+__device__ __forceinline__ gumbel_wide sum_wide_of_cta(gumbel_wide own, truncated_scratch &x)
+{
+    constexpr int digit_bits = 42;
+    gumbel_wide sum = 0;
+    for (int shift = 0; shift < 3 * digit_bits; shift += digit_bits) {
+        const uint64_t digit = (uint64_t)(own >> shift) & ((1ull << digit_bits) - 1);
+        sum += (gumbel_wide)sum_of_cta(digit, x) << shift;
+    }
+    return sum;
+}
+
+/* Writes the entropy of row b, of z over the kept set; NaN with `ok` false. `largest` is the
+ * largest z. For all threads. */
+template <class Source>
+__device__ __noinline__ void write_entropy(const cuda_truncated_params &p, const Source &source,
+                                           truncated_scratch &x, logit_values values,
+                                           kept_set survivors, float largest, bool ok, int64_t b)
+{
+    gumbel_facts facts = {};
+    if (ok)
+        source.each([&](int32_t id, float y) {
+            if (survivors.has_token(id, values.to_value(y)))
+                add_to_facts(facts, GUMBEL_FACT_ENTROPY, values.to_z(y), largest);
+        });
+    facts.mass = sum_wide_of_cta(facts.mass, x);
+    facts.weighted = sum_wide_of_cta(facts.weighted, x);
+    if (threadIdx.x == 0)
+        p.output.entropy[b] = ok ? gumbel_facts_entropy(&facts) : NAN;
+}
+
 /* Serves a row by all threads. `source` holds all tokens that matter; `flags` are those of the
  * other tokens. */
 template <class Source>
@@ -124,6 +156,10 @@ __device__ __noinline__ void serve_row(const cuda_truncated_params &p, const Sou
     }
     if (ok && (q.features & GUMBEL_FEATURE_KEPT_IDS) && r.kept <= out.kept_capacity)
         write_kept(p, source, x, values, survivors, r, b);
+    if constexpr (Source::is_row)
+        if (needs_entropy(p))
+            write_entropy(p, source, x.scratch, values, survivors,
+                          values.before ? values.to_z(facts.largest) : facts.largest, ok, b);
     for (int64_t at = b * samples; at < (b + 1) * samples; at++) {
         draw_winner best = draw_winner_none();
         int32_t rank = -1;
