@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Entropies on a GPU have the CPU's bits: from logits of every dtype, from heads, with transforms,
- * truncation and programs, processed and raw, for given tokens; in captured graphs; for few and for
- * many rows, and beside best scores.
+ * truncation and programs, processed and raw, for given tokens; from lists of few tokens; in
+ * captured graphs; for few and for many rows, and beside best scores.
  */
 #include "cuda_few_outputs.h"
 #include "prefixed_programs.h"
@@ -99,6 +99,40 @@ static void entropies_of_heads(void)
     }
 }
 
+/* Rows that keep few tokens, which one CTA serves from a list, and rows of top_p alone among them;
+ * with one survivor, the entropy is 0. */
+static void entropies_of_few_tokens(void)
+{
+    static const int64_t batches[] = {1, 8, 32, 64, 100};
+    static const float top_p = 0.95f;
+    for (int i = 0; i < 30; i++) {
+        request_plan plan = {.batch = batches[i / 2 % 5],
+                             .vocab = 65536,
+                             .samples = 1 + i / 2 % 2,
+                             .num_top = i % 3 ? 0 : 20,
+                             .ties = (gumbel_ties)(i / 2 % 2),
+                             .truncation = 1,
+                             .kind = 1 + ROW_GAUSSIAN,
+                             .kept_capacity = i % 3 == 1 ? 64 : 0,
+                             .entropy = 1,
+                             .seed = 6300 + (uint64_t)i};
+        int32_t top_k[100];
+        request *req = request_make(&plan, cpu);
+        gumbel_truncation *cut = &req->truncation;
+        for (int64_t b = 0; b < plan.batch; b++)
+            top_k[b] = b % 8 == 3 ? 1 : b % 8 == 5 ? 0 : 50;
+        cut->top_k = (gumbel_row_i32){top_k, 0};
+        cut->top_p = (gumbel_row_f32){&top_p, GUMBEL_SAME};
+        cut->min_p = (gumbel_row_f32){NULL, 0};
+        if (i % 2)
+            make_exact_head(req, GUMBEL_BFLOAT16, 8);
+        if (i % 3)
+            compare_requests(req, i % 2);
+        else
+            compare_entropies(req, i % 2, i % 6 ? OUTCOME_MASS : 0);
+    }
+}
+
 /* On GPUs with clusters. */
 static void entropies_of_programs(void)
 {
@@ -161,7 +195,7 @@ static void entropies_in_graphs(void)
     }
 }
 
-/* Best scores and the entropy share the rows of z. */
+/* Best scores are found in rows of z that a launch stores after the entropies. */
 static void entropies_beside_best_scores(void)
 {
     for (int i = 0; i < 20; i++) {
@@ -205,6 +239,7 @@ int main(int argc, char **argv)
         {"entropies_few", entropies_few},
         {"entropies_of_plain_calls", entropies_of_plain_calls},
         {"entropies_of_heads", entropies_of_heads},
+        {"entropies_of_few_tokens", entropies_of_few_tokens},
         {"entropies_of_programs", entropies_of_programs},
         {"entropies_of_large_rows", entropies_of_large_rows},
         {"entropies_in_graphs", entropies_in_graphs},
