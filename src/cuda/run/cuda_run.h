@@ -241,7 +241,7 @@ void cuda_set_blocks(const cuda_job *job, cuda_truncated_params *p);
 gumbel_status cuda_launch_blocks(const cuda_job *job, cuda_truncated_params *p, CUfunction kernel);
 
 /* Draw plainly, unless the product has drawn; then launch a kernel that starts from the tokens of
- * this draw. */
+ * this draw. Sets p->row_states, which is NULL if the kernel serves all rows. */
 gumbel_status cuda_launch_pivots(const cuda_job *job, cuda_truncated_params *p, CUfunction kernel);
 
 /* Parameters of the truncated_* kernels for a call from logits. */

@@ -201,6 +201,7 @@ gumbel_status cuda_launch_pivots(const cuda_job *job, cuda_truncated_params *p, 
     if (!(job->product_outputs & CUDA_OUTPUT_DRAWS))
         GUMBEL_FORWARD(cuda_run_draw(&draw));
     p->exchange = job->workspace.exchange;
+    p->row_states = job->workspace.row_states;
     p->splits = (int32_t)cuda_count_pivot_splits(&p->problem);
     GUMBEL_ASSERT(p->exchange && p->splits >= 1);
     return cuda_launch_rows(job, p, p->problem.batch, kernel, CUDA_PIVOT_THREADS, CUDA_PIVOT_BYTES,
@@ -223,8 +224,6 @@ void cuda_carve_program_pivots(gumbel_cursor *cursor, const cuda_device *cuda,
 gumbel_status cuda_run_program_pivots(const cuda_job *job)
 {
     cuda_program_params p = cuda_get_program_params(job);
-    p.call.row_states = job->workspace.row_states;
-    GUMBEL_ASSERT(p.call.row_states);
     GUMBEL_FORWARD(cuda_launch_pivots(job, &p.call, job->cuda->program_pivots));
     return launch_some_clusters(job, &p.call, job->cuda->program_cluster, count_few_clusters(job));
 }

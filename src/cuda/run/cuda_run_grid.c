@@ -121,8 +121,6 @@ gumbel_status cuda_run_program_blocks_grid(const cuda_job *job)
 gumbel_status cuda_run_program_pivots_grid(const cuda_job *job)
 {
     cuda_program_params p = cuda_get_program_params(job);
-    p.call.row_states = job->workspace.row_states;
-    GUMBEL_ASSERT(p.call.row_states);
     GUMBEL_FORWARD(cuda_launch_pivots(job, &p.call, job->cuda->program_pivots));
     return launch_grid(job, &p.call, job->cuda->program_grid);
 }
