@@ -54,7 +54,7 @@ static void programs_plans(void) { check_plans(400, 1, INT64_MAX); }
 
 /* For compute-sanitizer; the second for racecheck, which takes a second a row. */
 static void programs_small(void) { check_plans(130, 26, INT64_MAX); }
-static void programs_few(void) { check_plans(130, 26, 2); }
+static void programs_few(void) { check_plans(130, 26, 1); }
 
 /* Heads of mixed dtypes, whose products are summed in the CPU's order. */
 static void programs_from_hidden(void)
