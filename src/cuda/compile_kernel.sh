@@ -7,8 +7,10 @@
 # the files that it depends on in IMAGE.d. STORE caches images by a digest of compiler, flags, and
 # the preprocessed SOURCE for each architecture, without comments, layout, and the library's
 # prototypes, which no kernel can call. A cached image is not compiled again, and an unchanged
-# IMAGE is not written, so that nothing is relinked. ROOT holds the sources; the digest does not
-# depend on it.
+# IMAGE is not written, so that nothing is relinked. ROOT holds the sources. The digest depends
+# neither on its place nor on the text of headers outside of it, so that other machines can use the
+# STORE: CUDA's headers are those of the compiler, and kernels use only types and constants of the
+# C library.
 set -euo pipefail
 store=$1 image=$2 source=$3 root=$4
 read -ra targets <<<"$5"
@@ -29,11 +31,13 @@ done >"$work/text"
 awk -F '"' -v image="$image" '
     /^# [0-9]/ && $2 !~ /^<|\/$/ && !seen[$2]++ { gsub(/ /, "\\ ", $2); files = files " " $2 }
     END { print image ":" files }' "$work/text" >"$image.d"
+flags=${*:2}
 digest=$(
     {
         "$1" --version
-        echo "${targets[*]} ${*//"$root"/}"
-        awk '/^# [0-9]/ { next }
+        echo "${targets[*]} ${flags//"$root"/}"
+        awk -F '"' -v root="$root/" '/^# [0-9]/ { own = index($2, root) == 1; next }
+            !own { next }
             /^__attribute__\(\(visibility\("default"\)\)\)/ { prototype = 1 }
             { gsub(/^[ \t]+|[ \t]+$/, "") }
             $0 != "" && !prototype
