@@ -30,6 +30,16 @@ gumbel_status gumbel_fail(gumbel_error *error, gumbel_status status, const char 
     return status;
 }
 
+gumbel_field_name gumbel_format_field(const char *format, ...)
+{
+    gumbel_field_name name;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(name.text, sizeof name.text, format, arguments);
+    va_end(arguments);
+    return name;
+}
+
 gumbel_float_text gumbel_format_float(float value)
 {
     gumbel_float_text shown;

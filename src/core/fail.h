@@ -19,7 +19,15 @@ typedef struct gumbel_float_text {
 } gumbel_float_text;
 gumbel_float_text gumbel_format_float(float value);
 
-/* Returns GUMBEL_ERROR_ARGUMENT from the calling function if `condition` holds. */
+/* The name of a field, by a format of printf; GUMBEL_REFUSE_IF() forms it only for an error. */
+typedef struct gumbel_field_name {
+    char text[48];
+} gumbel_field_name;
+gumbel_field_name gumbel_format_field(const char *format, ...)
+    __attribute__((format(printf, 1, 2)));
+
+/* Returns GUMBEL_ERROR_ARGUMENT from the calling function if `condition` holds. Other arguments are
+ * evaluated only then. */
 #define GUMBEL_REFUSE_IF(condition, error, field, ...)                                             \
     do {                                                                                           \
         if (condition)                                                                             \

@@ -24,12 +24,11 @@ static gumbel_status adapt_range(const gumbel_group *group, int64_t *first_token
                                  gumbel_error *error)
 {
     const ranks_shard *own = ranks_own_shard(group);
-    char field[48];
-    snprintf(field, sizeof field, "%s.first_token", name);
-    GUMBEL_REFUSE_IF(
-        rows != own->rows || (rows > 0 && *first_token != own->first_token), error, field,
-        "tokens %" PRId64 " .. + %" PRId64 " are not the rank's shard, %" PRId64 " .. + %" PRId64,
-        *first_token, rows, own->first_token, own->rows);
+    GUMBEL_REFUSE_IF(rows != own->rows || (rows > 0 && *first_token != own->first_token), error,
+                     gumbel_format_field("%s.first_token", name).text,
+                     "tokens %" PRId64 " .. + %" PRId64 " are not the rank's shard, %" PRId64
+                     " .. + %" PRId64,
+                     *first_token, rows, own->first_token, own->rows);
     if (rows == 0)
         *first_token = group->end_token > 1 ? group->end_token - 1 : 0;
     if (rows == 0 && (*vocab_size == 0 || *vocab_size > *first_token))

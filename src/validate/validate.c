@@ -15,8 +15,7 @@
 static gumbel_status read_token_range(gumbel_problem *p, float scale, float soft_cap,
                                       int64_t vocab_size, const char *name, gumbel_error *error)
 {
-    char field[48];
-#define FIELD(member) (snprintf(field, sizeof field, "%s.%s", name, member), field)
+#define FIELD(member) gumbel_format_field("%s.%s", name, member).text
     GUMBEL_REFUSE_IF(!isfinite(scale), error, FIELD("scale"), "is %s; it must be finite",
                      gumbel_format_float(scale).text);
     GUMBEL_REFUSE_IF(!isfinite(soft_cap) || soft_cap < 0, error, FIELD("soft_cap"),
@@ -116,13 +115,13 @@ gumbel_status gumbel_check_host_sampling(const gumbel_problem *p, gumbel_error *
     int64_t temperatures = s->temperature.stride ? live : live > 0;
     for (int64_t b = 0; b < temperatures; b++)
         if (gumbel_problem_row_flags(p, b) & GUMBEL_FLAG_TEMPERATURE) {
-            float found = gumbel_temperature_at(p, gumbel_problem_slot(p, b));
-            char field[48];
-            snprintf(field, sizeof field, "sampling.temperature[%" PRId64 "]",
-                     s->temperature.stride ? gumbel_problem_slot(p, b) : 0);
-            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field,
+            const int64_t slot = gumbel_problem_slot(p, b);
+            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT,
+                               gumbel_format_field("sampling.temperature[%" PRId64 "]",
+                                                   s->temperature.stride ? slot : 0)
+                                   .text,
                                "is %s; it must be finite and >= 0",
-                               gumbel_format_float(found).text);
+                               gumbel_format_float(gumbel_temperature_at(p, slot)).text);
         }
     GUMBEL_FORWARD(gumbel_check_host_features(p, error));
     GUMBEL_FORWARD(gumbel_check_host_token_ids(p, error));

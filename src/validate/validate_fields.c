@@ -4,7 +4,6 @@
 #include "core/fail.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 gumbel_status gumbel_read_options(void *into, size_t known, const void *options, const char *name,
                                   gumbel_error *error)
@@ -33,25 +32,25 @@ gumbel_status gumbel_check_aligned(const void *data, size_t size, const char *fi
 gumbel_status gumbel_read_rows(const void *data, size_t size, int64_t width, int64_t rows,
                                int64_t *stride, const char *field, gumbel_error *error)
 {
-    char of_stride[48];
     int64_t elements, bytes;
-    snprintf(of_stride, sizeof of_stride, "%s.stride", field);
     GUMBEL_FORWARD(gumbel_check_aligned(data, size, field, error));
     if (*stride == GUMBEL_SAME || (!data && *stride == 0)) {
         *stride = 0;
         return GUMBEL_OK;
     }
-    GUMBEL_REFUSE_IF(!data, error, of_stride, "is %" PRId64 ", and data is NULL", *stride);
+#define STRIDE gumbel_format_field("%s.stride", field).text
+    GUMBEL_REFUSE_IF(!data, error, STRIDE, "is %" PRId64 ", and data is NULL", *stride);
     if (*stride == 0)
         *stride = width;
-    GUMBEL_REFUSE_IF(*stride < width, error, of_stride,
+    GUMBEL_REFUSE_IF(*stride < width, error, STRIDE,
                      "is %" PRId64 "; it must be 0, GUMBEL_SAME or at least %" PRId64, *stride,
                      width);
     GUMBEL_REFUSE_IF(__builtin_mul_overflow(rows, *stride, &elements) ||
                          __builtin_mul_overflow(elements, (int64_t)size, &bytes),
-                     error, of_stride,
+                     error, STRIDE,
                      "%" PRId64 " rows with stride %" PRId64 " are larger than any memory", rows,
                      *stride);
+#undef STRIDE
     return GUMBEL_OK;
 }
 

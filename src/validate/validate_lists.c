@@ -48,11 +48,13 @@ gumbel_status gumbel_check_host_lists(const gumbel_token_lists *lists, int64_t b
 gumbel_status gumbel_read_history(gumbel_history *into, const gumbel_history *history,
                                   int64_t batch, const char *name, gumbel_error *error)
 {
-    char field[64];
     int64_t counts;
     GUMBEL_REFUSE_IF(!history, error, name, "the pointer is NULL");
     GUMBEL_FORWARD(gumbel_read_options(into, sizeof *into, history, name, error));
-#define FIELD(member) (snprintf(field, sizeof field, "%s.%s", name, member), field)
+#define FIELD(member) gumbel_format_field("%s.%s", name, member).text
+#define CHECK_ALIGNED(member, size)                                                                \
+    if ((uintptr_t)into->member % (size) != 0)                                                     \
+    return gumbel_check_aligned(into->member, size, FIELD(#member), error)
     GUMBEL_REFUSE_IF(into->vocab_size < 1 || into->vocab_size > TOKENS_END, error,
                      FIELD("vocab_size"), "is %" PRId64 "; it must be in 1..2^31",
                      into->vocab_size);
@@ -64,17 +66,15 @@ gumbel_status gumbel_read_history(gumbel_history *into, const gumbel_history *hi
     GUMBEL_REFUSE_IF(!into->prompt, error, FIELD("prompt"), "is NULL");
     GUMBEL_REFUSE_IF(!into->output, error, FIELD("output"), "is NULL");
     GUMBEL_REFUSE_IF(!into->counts, error, FIELD("counts"), "is NULL");
-    GUMBEL_FORWARD(
-        gumbel_check_aligned(into->prompt, sizeof *into->prompt, FIELD("prompt"), error));
-    GUMBEL_FORWARD(
-        gumbel_check_aligned(into->output, sizeof *into->output, FIELD("output"), error));
+    CHECK_ALIGNED(prompt, sizeof *into->prompt);
+    CHECK_ALIGNED(output, sizeof *into->output);
     if (into->count_bits == 0)
         into->count_bits = 16;
     GUMBEL_REFUSE_IF(into->count_bits != 16 && into->count_bits != 32, error, FIELD("count_bits"),
                      "is %d; it must be 16 or 32", (int)into->count_bits);
     GUMBEL_REFUSE_IF(into->reserved, error, FIELD("reserved"), "is not 0");
-    GUMBEL_FORWARD(
-        gumbel_check_aligned(into->counts, (size_t)into->count_bits / 8, FIELD("counts"), error));
+    CHECK_ALIGNED(counts, (size_t)into->count_bits / 8);
+#undef CHECK_ALIGNED
 #undef FIELD
     return GUMBEL_OK;
 }

@@ -13,26 +13,26 @@ static gumbel_status check_program(const gumbel_programs *q, int32_t index, gumb
 {
     const uint8_t *rules = q->rules + index * GUMBEL_PROGRAM_LENGTH;
     uint32_t seen = 0;
-    char field[48];
     for (int i = 0; i < GUMBEL_PROGRAM_LENGTH && rules[i] != GUMBEL_PROGRAM_END; i++) {
         const int rule = rules[i];
-        snprintf(field, sizeof field, "programs.rules[%d][%d]", (int)index, i);
-        GUMBEL_REFUSE_IF(rule > GUMBEL_PROGRAM_ADAPTIVE_P, error, field,
+#define FIELD gumbel_format_field("programs.rules[%d][%d]", (int)index, i).text
+        GUMBEL_REFUSE_IF(rule > GUMBEL_PROGRAM_ADAPTIVE_P, error, FIELD,
                          "is %d; it must be a gumbel_program_rule", rule);
-        GUMBEL_REFUSE_IF(seen >> rule & 1, error, field,
+        GUMBEL_REFUSE_IF(seen >> rule & 1, error, FIELD,
                          "is %d, which the program already has; a rule may be there once", rule);
-        GUMBEL_REFUSE_IF(seen >> GUMBEL_PROGRAM_ADAPTIVE_P & 1, error, field,
+        GUMBEL_REFUSE_IF(seen >> GUMBEL_PROGRAM_ADAPTIVE_P & 1, error, FIELD,
                          "is %d; no rule may follow ADAPTIVE_P", rule);
         GUMBEL_REFUSE_IF(seen >> GUMBEL_PROGRAM_XTC & 1 && rule == GUMBEL_PROGRAM_ADAPTIVE_P, error,
-                         field, "is ADAPTIVE_P; a program that has XTC cannot have it");
+                         FIELD, "is ADAPTIVE_P; a program that has XTC cannot have it");
         GUMBEL_REFUSE_IF(seen >> GUMBEL_PROGRAM_XTC & 1 && rule != GUMBEL_PROGRAM_TEMPERATURE,
-                         error, field, "is %d; only TEMPERATURE may follow XTC", rule);
-        GUMBEL_REFUSE_IF(seen >> GUMBEL_PROGRAM_XTC & 1 && q->temperature_range.data, error, field,
+                         error, FIELD, "is %d; only TEMPERATURE may follow XTC", rule);
+        GUMBEL_REFUSE_IF(seen >> GUMBEL_PROGRAM_XTC & 1 && q->temperature_range.data, error, FIELD,
                          "is TEMPERATURE; with temperature_range it must come before XTC");
+#undef FIELD
         seen |= 1u << rule;
     }
-    snprintf(field, sizeof field, "programs.rules[%d]", (int)index);
-    GUMBEL_REFUSE_IF(!(seen >> GUMBEL_PROGRAM_TEMPERATURE & 1), error, field,
+    GUMBEL_REFUSE_IF(!(seen >> GUMBEL_PROGRAM_TEMPERATURE & 1), error,
+                     gumbel_format_field("programs.rules[%d]", (int)index).text,
                      "has no TEMPERATURE; list it where the temperature is to be applied");
     return GUMBEL_OK;
 }

@@ -23,12 +23,9 @@ gumbel_status gumbel_check_row_range(const gumbel_problem *p, const gumbel_row_f
     for (int64_t b = 0; rows->data && (place = find_parameter_index(p, b, rows->stride)) >= 0;
          b++) {
         float value = rows->data[place * rows->stride];
-        if (!(value >= range->low && value <= range->high)) {
-            char field[64];
-            snprintf(field, sizeof field, "%s[%" PRId64 "]", range->field, place);
-            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field, "is %s; it must be %s",
-                               gumbel_format_float(value).text, range->text);
-        }
+        GUMBEL_REFUSE_IF(!(value >= range->low && value <= range->high), error,
+                         gumbel_format_field("%s[%" PRId64 "]", range->field, place).text,
+                         "is %s; it must be %s", gumbel_format_float(value).text, range->text);
     }
     return GUMBEL_OK;
 }
@@ -41,12 +38,12 @@ gumbel_status gumbel_check_row_integers(const gumbel_problem *p, const gumbel_ro
     for (int64_t b = 0; rows->data && (place = find_parameter_index(p, b, rows->stride)) >= 0;
          b++) {
         const int32_t value = rows->data[place * rows->stride];
-        char field[64];
-        snprintf(field, sizeof field, "%s[%" PRId64 "]", name, place);
-        GUMBEL_REFUSE_IF(value < low && high == INT32_MAX, error, field, "is %d; it must be >= %d",
+#define FIELD gumbel_format_field("%s[%" PRId64 "]", name, place).text
+        GUMBEL_REFUSE_IF(value < low && high == INT32_MAX, error, FIELD, "is %d; it must be >= %d",
                          (int)value, (int)low);
-        GUMBEL_REFUSE_IF(value < low || value > high, error, field, "is %d; it must be in %d..%d",
+        GUMBEL_REFUSE_IF(value < low || value > high, error, FIELD, "is %d; it must be in %d..%d",
                          (int)value, (int)low, (int)high);
+#undef FIELD
     }
     return GUMBEL_OK;
 }

@@ -56,12 +56,9 @@ gumbel_status gumbel_check_host_token_ids(const gumbel_problem *p, gumbel_error 
 {
     const int32_t *ids = p->sampling.token_ids;
     for (int64_t i = 0; i < p->vocab && ids && p->batch > 0; i++)
-        if (!gumbel_is_token_id(ids[i])) {
-            char field[48];
-            snprintf(field, sizeof field, "sampling.token_ids[%" PRId64 "]", i);
-            return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field,
-                               "is %d; it must be in 0..%d, the id of the token of row %" PRId64,
-                               (int)ids[i], INT32_MAX - 1, i);
-        }
+        GUMBEL_REFUSE_IF(!gumbel_is_token_id(ids[i]), error,
+                         gumbel_format_field("sampling.token_ids[%" PRId64 "]", i).text,
+                         "is %d; it must be in 0..%d, the id of the token of row %" PRId64,
+                         (int)ids[i], INT32_MAX - 1, i);
     return GUMBEL_OK;
 }

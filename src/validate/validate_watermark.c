@@ -147,14 +147,9 @@ gumbel_status gumbel_read_detector(gumbel_detector *d, const gumbel_detector *de
                      "is %" PRId64 "; it must be in 0..%" PRId64, d->first, count);
     GUMBEL_REFUSE_IF(!tokens && count > 0, error, "tokens", "is NULL");
     GUMBEL_FORWARD(gumbel_check_aligned(tokens, sizeof *tokens, "tokens", error));
-    for (int64_t i = 0; i < count; i++) {
-        char field[32];
-        if (tokens[i] >= 0)
-            continue;
-        snprintf(field, sizeof field, "tokens[%" PRId64 "]", i);
-        return gumbel_fail(error, GUMBEL_ERROR_ARGUMENT, field, "is %d; it must be in [0, 2^31)",
-                           (int)tokens[i]);
-    }
+    for (int64_t i = 0; i < count; i++)
+        GUMBEL_REFUSE_IF(tokens[i] < 0, error, gumbel_format_field("tokens[%" PRId64 "]", i).text,
+                         "is %d; it must be in [0, 2^31)", (int)tokens[i]);
     if (d->context == 0)
         d->context = GUMBEL_CONTEXT_DEFAULT;
     return GUMBEL_OK;
