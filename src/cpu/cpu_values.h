@@ -22,6 +22,7 @@ typedef struct cpu_values {
     int spans;
     cpu_span block_maxima; /* the maxima of all blocks as values, padded with -inf */
     int64_t blocks;
+    int few;       /* if not 0: all values are the first of the only span, at most CPU_FEW */
     float largest; /* finite */
     float scale;   /* z = v * scale, not negative; 1 where v is z */
     /* 1: what is selected are not values but the negative gumbel_typical_distance() of each from

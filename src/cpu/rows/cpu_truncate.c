@@ -6,6 +6,7 @@
 
 #include "core/fail.h"
 #include "cpu/cpu_kernels.h"
+#include "cpu/rows/cpu_few_values.h"
 
 /* The slope of bins of equal width between two values; 0 if it is not usable. */
 static float find_bin_slope(float low, float high)
@@ -97,6 +98,8 @@ cpu_selection cpu_select_by_weight(const cpu_kernels *kernels, const cpu_values 
                                    int by_mass, gumbel_wide needed, float min_value,
                                    cpu_weight *bins)
 {
+    if (values->few > 0)
+        return cpu_select_among_few(values, by_mass, needed, min_value);
     return select_value(kernels, values, by_mass, needed, min_value, 0, bins);
 }
 
@@ -106,6 +109,9 @@ cpu_selection cpu_select_by_weight(const cpu_kernels *kernels, const cpu_values 
 static float guess_nth_largest(const cpu_kernels *kernels, const cpu_values *values, int64_t n,
                                float min_value, cpu_weight *bins)
 {
+    if (cpu_guesses_nth_largest(n, values->blocks))
+        return cpu_guess_nth_largest(values->block_maxima.v, values->blocks, n, values->scale,
+                                     min_value);
     cpu_values maxima = {.span = {values->block_maxima},
                          .spans = 1,
                          .largest = values->largest,
@@ -150,6 +156,7 @@ static const cpu_values *collect_largest(const cpu_kernels *kernels, const cpu_v
     into->values = (cpu_values){.span = {{into->v, into->maxima, blocks, 1}},
                                 .spans = 1,
                                 .blocks = blocks,
+                                .few = count <= CPU_FEW ? count : 0,
                                 .largest = values->largest,
                                 .scale = 1.0f};
     return &into->values;
