@@ -109,12 +109,15 @@ static void guesses_are_reached(void **state)
     int normal = 0;
     (void)state;
     for (int i = 0; i < 800; i++) {
+        static const int64_t edges[] = {1, 2, 16, CPU_GROUPS - 1, CPU_GROUPS, 2 * CPU_GROUPS};
         const int64_t blocks =
-            2 * CPU_GROUPS + random_below(&random, BLOCKS_MAX - 2 * CPU_GROUPS + 1);
-        const int64_t n = 1 + random_below(&random, CPU_GROUPS / 5);
+            i % 5 ? 1 + random_below(&random, BLOCKS_MAX) : edges[random_below(&random, 6)];
+        int64_t n = 1 + random_below(&random, CPU_GROUPS / 5);
+        while (!cpu_guesses_nth_largest(n, blocks))
+            n /= 2;
         const float scale = i % 3 ? 1.0f : 0.37f, least = i % 7 ? -FLT_MAX : -0.25f;
         const int is_normal = fill_maxima(maxima, blocks, i % 8, &random);
-        assert_true(cpu_guesses_nth_largest(n, blocks));
+        assert_true(n > 0);
         const float guess = cpu_guess_nth_largest(maxima, blocks, n, scale, least);
         int64_t count = 0;
         for (int64_t k = 0; k < blocks; k++)
@@ -125,7 +128,7 @@ static void guesses_are_reached(void **state)
     }
     assert_true(normal >= 100 && excess / normal < 0.25);
     assert_false(cpu_guesses_nth_largest(CPU_GROUPS, INT64_MAX));
-    assert_false(cpu_guesses_nth_largest(1, CPU_GROUPS));
+    assert_false(cpu_guesses_nth_largest(3, 2));
 }
 
 int main(void)

@@ -3,6 +3,9 @@
 
 #include "core/fail.h"
 
+/* Keys that loops take at a time, so that compilers use vectors. */
+enum { KEY_LANES = 16 };
+
 /* A key that orders floats as integers with a sign, whose comparisons all instruction sets have. */
 static int32_t make_key(float v)
 {
@@ -22,24 +25,44 @@ static float get_value_of_key(int32_t key)
 
 /* -------------------------------------------------------------------------------- a guess ---- */
 
-int cpu_guesses_nth_largest(int64_t n, int64_t blocks)
+/* The number of groups of blocks: at most half the blocks, or if there are few, a block each. */
+static int count_groups(int64_t blocks)
 {
-    return n <= CPU_GROUPS / 5 && blocks >= 2 * CPU_GROUPS;
+    if (blocks >= 2 * CPU_GROUPS)
+        return CPU_GROUPS;
+    return blocks >= CPU_GROUPS ? CPU_GROUPS / 2 : (int)blocks;
 }
 
-/* Keys of the maxima of CPU_GROUPS groups of blocks. */
-static void find_group_keys(const float *maxima, int64_t blocks, int32_t *keys)
+int cpu_guesses_nth_largest(int64_t n, int64_t blocks)
+{
+    return n <= (blocks < CPU_GROUPS ? blocks : count_groups(blocks) / 5);
+}
+
+/* Keys of the largest maximum of each group, then INT32_MIN. Block k is in group k modulo `groups`.
+ */
+static void find_group_keys(const float *maxima, int64_t blocks, int groups, int32_t *keys)
 {
     float most[CPU_GROUPS];
-    int64_t k = CPU_GROUPS;
-    memcpy(most, maxima, sizeof most);
-    for (; k + CPU_GROUPS <= blocks; k += CPU_GROUPS)
-        for (int j = 0; j < CPU_GROUPS; j++)
+    int64_t k = groups;
+    memcpy(most, maxima, (size_t)groups * sizeof *most);
+    for (; k + groups <= blocks; k += groups)
+        for (int j = 0; j < groups; j++)
             most[j] = maxima[k + j] > most[j] ? maxima[k + j] : most[j];
     for (int j = 0; k + j < blocks; j++)
         most[j] = maxima[k + j] > most[j] ? maxima[k + j] : most[j];
     for (int j = 0; j < CPU_GROUPS; j++)
-        keys[j] = make_key(most[j]);
+        keys[j] = j < groups ? make_key(most[j]) : INT32_MIN;
+}
+
+/* The number of keys from `least` on, of whole vectors of keys. */
+static int count_keys_from(const int32_t *keys, int count, int32_t least)
+{
+    int found = 0;
+    _Static_assert(CPU_GROUPS % KEY_LANES == 0, "whole vectors");
+    for (int j = 0; j < count; j += KEY_LANES)
+        for (int lane = 0; lane < KEY_LANES; lane++)
+            found += keys[j + lane] >= least;
+    return found;
 }
 
 /* Each group that reaches a value has a token of its own that does. Groups are many compared with
@@ -48,17 +71,16 @@ float cpu_guess_nth_largest(const float *maxima, int64_t blocks, int64_t n, floa
                             float min_value)
 {
     int32_t keys[CPU_GROUPS], low = INT32_MAX, high = INT32_MIN;
+    const int groups = count_groups(blocks);
     GUMBEL_ASSERT(cpu_guesses_nth_largest(n, blocks));
-    find_group_keys(maxima, blocks, keys);
-    for (int j = 0; j < CPU_GROUPS; j++) {
+    find_group_keys(maxima, blocks, groups, keys);
+    for (int j = 0; j < groups; j++) {
         low = keys[j] < low ? keys[j] : low;
         high = keys[j] > high ? keys[j] : high;
     }
     while (low < high) { /* n groups reach `low`, and the n-th largest key is at most `high` */
         const int32_t middle = (int32_t)(((int64_t)low + high + 1) >> 1);
-        int32_t count = 0;
-        for (int j = 0; j < CPU_GROUPS; j++)
-            count += keys[j] >= middle;
+        const int count = count_keys_from(keys, groups, middle);
         if (count < n) {
             high = middle - 1;
             continue;
@@ -76,13 +98,12 @@ float cpu_guess_nth_largest(const float *maxima, int64_t blocks, int64_t n, floa
 /* Sorts `count` keys in descending order. Keys from there on are INT32_MIN. */
 static void sort_keys(const int32_t *keys, int count, int32_t *sorted)
 {
-    enum { LANES = 16 };
     uint8_t taken[CPU_FEW] = {0};
-    _Static_assert(CPU_FEW % LANES == 0, "whole vectors");
+    _Static_assert(CPU_FEW % KEY_LANES == 0, "whole vectors");
     for (int i = 0; i < count; i++) {
         int32_t place = 0;
-        for (int j = 0; j < count; j += LANES)
-            for (int lane = 0; lane < LANES; lane++)
+        for (int j = 0; j < count; j += KEY_LANES)
+            for (int lane = 0; lane < KEY_LANES; lane++)
                 place += keys[j + lane] > keys[i];
         while (taken[place]) /* by an equal key */
             place++;
