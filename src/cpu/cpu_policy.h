@@ -45,11 +45,11 @@
 #define CPU_COLLECTED 512
 
 /* Groups of blocks whose maxima give a threshold for top_k, at most a fifth of their number; fewer
- * with less than twice as many blocks. With these, and with selections by sorting, a call with k = 40, p = .95, min_p = .05 and 151,936 tokens
- * takes 23 us instead of 29. */
+ * with less than twice as many blocks. With these, and with selections by sorting, a call with k =
+ * 40, p = .95, min_p = .05 and 151,936 tokens takes 23 us instead of 29. */
 #define CPU_GROUPS 512
 
-/* So many values or fewer are sorted for a selection; more are counted in a histogram. */
+/* Up to this many values are sorted for a selection; more are counted in a histogram. */
 #define CPU_FEW 96
 
 /* With this many tokens or more, a threshold for top_p is guessed from every 16th block. The sample
