@@ -64,7 +64,7 @@ static void selections_agree_with_histograms(void **state)
         const float least = i % 3 ? -FLT_MAX : row.v[random_below(&random, (uint32_t)row.count)];
         cpu_sum_row_masses(kernels, &values, -FLT_MAX, values.largest, &total);
         if (by_mass)
-            needed = total / 1000 * random_below(&random, 1002);
+            needed = 1 + total / 1000 * random_below(&random, 1003);
         else
             needed = 1 + random_below(&random, (uint32_t)row.count + 1);
         const cpu_selection by_bins =
