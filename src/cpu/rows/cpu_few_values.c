@@ -6,21 +6,12 @@
 /* Keys that loops take at a time, so that compilers use vectors. */
 enum { KEY_LANES = 16 };
 
-/* A key that orders floats as integers with a sign, whose comparisons all instruction sets have. */
-static int32_t make_key(float v)
-{
-    int32_t bits;
-    v += 0.0f; /* -0 becomes 0 */
-    memcpy(&bits, &v, sizeof bits);
-    return bits ^ (bits >> 31 & INT32_MAX);
-}
+/* gumbel_key_of_value() as an integer with a sign, whose comparisons all instruction sets have. */
+static int32_t make_key(float v) { return (int32_t)(gumbel_key_of_value(v) ^ 0x80000000u); }
 
 static float get_value_of_key(int32_t key)
 {
-    float v;
-    key ^= key >> 31 & INT32_MAX;
-    memcpy(&v, &key, sizeof v);
-    return v;
+    return gumbel_value_of_key((uint32_t)key ^ 0x80000000u);
 }
 
 /* -------------------------------------------------------------------------------- a guess ---- */
