@@ -165,8 +165,9 @@ def find_v2_hooks() -> tuple[Hook, ...]:
             "seed": seeds[slots],
             "position": sample_src_positions.long(),
         }
-        if not capturing:  # a graph serves all later batches, whatever parameters they use
-            rows.update(sampler.slots.truncation(slots))
+        # A graph serves all later batches, whatever parameters they use.
+        truncation = sampler.slots.held_truncation if capturing else sampler.slots.truncation
+        rows.update(truncation(slots))
         return sampler.drawer.propose(logits, DrawParameters(rows), capturing)
 
     return ((owner, "sample_draft", sample_draft),)

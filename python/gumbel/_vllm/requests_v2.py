@@ -69,7 +69,9 @@ class Slots:
         self._history: Optional[SlotHistory] = None
         self._rings: Optional[SlotRings] = None
         self._is_stale = True  # requests were added after the tensors below were written
-        self._values: dict[str, torch.Tensor] = {}
+        self._values: dict[str, torch.Tensor] = {
+            name: self._state(name).gpu.clone() for name in TRUNCATION
+        }
         self._positions = torch.zeros(count, dtype=torch.int64, device=device)
         self._batch: Optional[_BatchSummary] = None  # of the latest batch
         # Slots of the rows of the latest batch, as int32, and as an index of torch.
@@ -136,14 +138,25 @@ class Slots:
         used = () if self._batch is None else self._batch.used
         return {name: self._state(name).gpu[slots] for name in TRUNCATION if name in used}
 
+    def held_truncation(self, slots: torch.Tensor) -> dict[str, torch.Tensor]:
+        """top_k, top_p and min_p of these slots, read where CUDA graphs of all steps find them."""
+        return {name: self._values[name][slots] for name in TRUNCATION}
+
+    def hold_values(self) -> None:
+        """Copy the parameters of all slots to the device, if requests were added."""
+        if not self._is_stale:
+            return
+        for name in ("seed", "temperature", "top_k", "top_p", "min_p", *PENALTIES):
+            self._hold(name, self._state(name).gpu)
+        self._is_stale = False
+
     def parameters(self, batch: Any) -> DrawParameters:
         """The draw parameters of a batch of one row a request, by slot.
 
         The result is the same object at every step of an unchanged batch: do not change it.
         """
         summary = self._summary(batch)
-        if self._is_stale:
-            self._write_values()
+        self.hold_values()
         lists = self._update_lists(batch, summary)
         if summary.parameters is None:
             summary.index, summary.parameters = self._read_parameters(batch, summary, lists)
@@ -239,7 +252,7 @@ class Slots:
         """Copy values of all slots to the tensor that prepared calls read by this name."""
         found = self._values.get(name)
         if found is None:
-            found = self._values[name] = values
+            found = self._values[name] = torch.empty_like(values)
         return found.copy_(values)
 
     def _state(self, name: str) -> Any:
@@ -254,16 +267,6 @@ class Slots:
         offs = {"top_k": states.vocab_size, "top_p": 1, "min_p": 0}
         used = [name for name, off in offs.items() if (self._state(name).np[found] != off).any()]
         return ["seed", "temperature", *used]
-
-    def _write_values(self) -> None:
-        """Copy the parameters of all slots to the device."""
-        for name in ("seed", "temperature", "top_k", "top_p", "min_p", *PENALTIES):
-            source = self._state(name).gpu
-            if name in self._values:
-                self._values[name].copy_(source)
-            else:
-                self._values[name] = source.clone()
-        self._is_stale = False
 
     def _lists(self, found: Any) -> dict[str, Any]:
         """Biases and allowed tokens of the requests in these slots, if there are any."""

@@ -287,9 +287,11 @@ def _drawer_of(runner: Any) -> Optional[Drawer]:
 @functools.wraps(_stock_sample)
 def _sample(self: Any, *arguments: Any, **named: Any) -> Any:
     """A step's draw, with deferred logits."""
-    note_sampler(self, _drawing_sampler(self))
-    draws = isinstance(self.sampler, Sampler) and self.sampler._gumbel_serves
-    with defer_products(draws):
+    sampler = _drawing_sampler(self)
+    note_sampler(self, sampler)
+    if sampler is not None:
+        attempt(sampler, sampler.slots.hold_values)  # of captured drafts
+    with defer_products(sampler is not None):
         return _stock_sample(self, *arguments, **named)
 
 

@@ -153,6 +153,24 @@ def test_a_slot_with_another_request_is_read_again(requests):
     assert requests.slots.logprobs_request(requests.batch(1, 2)) == (True, None)
 
 
+def test_graphs_read_the_truncation_of_later_requests(requests):
+    rows = torch.tensor([3, 1])
+    before = requests.slots.held_truncation(rows)
+    assert [before[name].tolist() for name in ("top_k", "min_p")] == [[VOCAB, VOCAB], [0, 0]]
+    addresses = {name: values.data_ptr() for name, values in requests.slots._values.items()}
+    requests.add(1, temperature=1.0, top_k=5)
+    requests.add(3, temperature=1.0, min_p=0.5, top_p=0.25)
+    requests.slots.hold_values()
+    found = requests.slots.held_truncation(rows)
+    assert {name: values.tolist() for name, values in found.items()} == {
+        "top_k": [VOCAB, 5],
+        "top_p": [0.25, 1],
+        "min_p": [0.5, 0],
+    }
+    for name, address in addresses.items():  # of which graphs have copies
+        assert requests.slots._values[name].data_ptr() == address
+
+
 def test_counts_are_read_again_after_a_step_by_vllm(requests):
     requests.add(1, temperature=1.0, frequency_penalty=1.0)
     counts = requests.sampler.penalties_state.output_bin_counts
