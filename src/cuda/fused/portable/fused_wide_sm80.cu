@@ -152,22 +152,34 @@ template <class shape> struct wide_ring {
         next_stage();
     }
 
-    /* Moves to the next stage, and waits for it. All warps have read `last`, the one before. */
+    /* Moves to the next stage, and waits for it. All warps have read `last`, the one before. Warps
+     * with and without tokens wait at different places of the code, where __syncthreads() is not
+     * defined, but PTX's barrier is. */
     __device__ __forceinline__ void next_stage()
     {
         last = now;
         now = now + shape::stage_bytes == end ? begin : now + shape::stage_bytes;
         wide_copy_wait(stages - 2);
-        __syncthreads();
+        ptx_named_barrier<0, kWideThreads>();
+    }
+
+    /* Takes part in the copies and barriers of a tile in which the warp has no tokens. */
+    __device__ __forceinline__ void skip_tile(int depths)
+    {
+#pragma unroll 1
+        for (int k = 1; k <= depths; k++) {
+            load.copy_in_turn(last, 0, 1);
+            load.commit_stage();
+            next_stage();
+        }
     }
 
     /* Sums the products of a tile with `depths` stages, and moves to the first stage of the next
      * tile; `weights` and `hidden` are this lane's addresses in a stage. Copies to the stage that
-     * has been read are issued between products, which hide them. A warp without tokens
-     * (`active` false) takes part in copies and barriers alone. */
+     * has been read are issued between products, which hide them. */
     template <bool half>
     __device__ __forceinline__ void multiply_tile(wide_sums<shape::warp_columns> &sum, int depths,
-                                                  uint32_t weights, uint32_t hidden, bool active)
+                                                  uint32_t weights, uint32_t hidden)
     {
         wide_operands<shape, half> operands;
         operands.load_hidden(0, now + hidden);
@@ -176,49 +188,26 @@ template <class shape> struct wide_ring {
             operands.load_weights(0, now + weights, block);
 #pragma unroll 1
         for (int k = 1; k <= depths; k++) {
-            if (active)
-                multiply_steps(sum, operands, weights, hidden);
-            else
-                load.copy_in_turn(last, 0, 1);
-            load.commit_stage();
-            next_stage(); /* all operands of the stage before are in registers */
-            if (active)
-                multiply_last_step(sum, operands, weights, hidden);
-        }
-    }
-
-  private:
-    /* Multiplies all steps of a stage but the last, and the first block of that. */
-    template <bool half>
-    __device__ __forceinline__ void multiply_steps(wide_sums<shape::warp_columns> &sum,
-                                                   wide_operands<shape, half> &operands,
-                                                   uint32_t weights, uint32_t hidden)
-    {
 #pragma unroll
-        for (int step = 0; step < last_step; step++) {
-            operands.load_hidden(step + 1, now + hidden);
+            for (int step = 0; step < last_step; step++) {
+                operands.load_hidden(step + 1, now + hidden);
 #pragma unroll
-            for (int block = 0; block < 4; block++) {
-                operands.multiply(step, sum, block);
-                operands.load_weights(step + 1, now + weights, block);
-                load.copy_in_turn(last, 4 * step + block, copy_turns);
+                for (int block = 0; block < 4; block++) {
+                    operands.multiply(step, sum, block);
+                    operands.load_weights(step + 1, now + weights, block);
+                    load.copy_in_turn(last, 4 * step + block, copy_turns);
+                }
             }
-        }
-        operands.multiply(last_step, sum, 0);
-    }
-
-    /* Multiplies the other blocks of the last step, and loads the operands of the next stage. */
-    template <bool half>
-    __device__ __forceinline__ void multiply_last_step(wide_sums<shape::warp_columns> &sum,
-                                                       wide_operands<shape, half> &operands,
-                                                       uint32_t weights, uint32_t hidden)
-    {
-        operands.load_hidden(0, now + hidden);
-        operands.load_weights(0, now + weights, 0);
+            load.commit_stage();
+            operands.multiply(last_step, sum, 0);
+            next_stage(); /* all operands of the stage before are in registers */
+            operands.load_hidden(0, now + hidden);
+            operands.load_weights(0, now + weights, 0);
 #pragma unroll
-        for (int block = 1; block < 4; block++) {
-            operands.multiply(last_step, sum, block);
-            operands.load_weights(0, now + weights, block);
+            for (int block = 1; block < 4; block++) {
+                operands.multiply(last_step, sum, block);
+                operands.load_weights(0, now + weights, block);
+            }
         }
     }
 };
@@ -295,9 +284,11 @@ __device__ __forceinline__ void run_wide_sm80(const cuda_params &p)
         if (tile + kWideTile >= end)
             ptx_allow_launch();
         sum.clear();
-        ring.template multiply_tile<half>(sum, depths, shape::weights_at(warp),
-                                          shape::hidden_at(column),
-                                          tile + warp * kWideWarpTile < end);
+        if (tile + warp * kWideWarpTile < end)
+            ring.template multiply_tile<half>(sum, depths, shape::weights_at(warp),
+                                              shape::hidden_at(column));
+        else
+            ring.skip_tile(depths);
         use_tile<n>(p, sum, shared_memory + ring_bytes, first_row, tile, tile == begin, end,
                     published);
     }
