@@ -348,8 +348,9 @@ static void truncated_graph(void)
     request_free(req);
 }
 
-/* Every `step`-th small plan of at most `rows_max` rows, some of them also with 33 rows, and
- * truncations that keep many tokens, two of them by pivots. */
+/* Every `step`-th small plan of at most `rows_max` rows, some of them also with 33 rows, or with 17
+ * if few rows are wanted; and truncations that keep many tokens, two of them by pivots. CTAs serve
+ * rows from their blocks from 17 rows on. */
 static void check_small(int step, int64_t rows_max)
 {
     static const int32_t top_k[] = {600, 2500, 0, 0, 0, 0};
@@ -360,7 +361,7 @@ static void check_small(int step, int64_t rows_max)
         compare_plan(&plan, 0);
         if (i % (4 * step))
             continue;
-        plan.batch = 33;
+        plan.batch = rows_max < 33 ? 17 : 33;
         plan.vocab = 300;
         plan.first_token = plan.vocab_size = 0;
         compare_plan(&plan, 0);
