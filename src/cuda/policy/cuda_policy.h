@@ -180,6 +180,9 @@ static inline int cuda_sm90_stages(int width, int num_samples, int with_mass, cu
 #define CUDA_SM80_STAGES(n)   ((n) <= 32 ? 4 : 3)
 #define CUDA_SM80_STATE_BYTES 104 /* a column and sample */
 #define CUDA_SM80_MASS_BYTES  192 /* a column */
+/* Places of a warp for tokens that wait to be scored: as many as fit beside the rest. */
+#define CUDA_SM80_PASSING       24
+#define CUDA_SM80_PASSING_BYTES (20 * CUDA_SM80_PASSING)
 /* Shared memory that CUDA reserves in every CTA. */
 #define CUDA_RESERVED_BYTES 1024
 /* Dynamic shared memory that a launch can have unless its kernel was given more. */
@@ -224,8 +227,8 @@ static inline int cuda_sm80_max_rows(int num_samples, int mixed)
 static inline int cuda_sm80_shared_bytes(int n, int num_samples, int with_mass, int mixed)
 {
     int stage = 128 * (CUDA_SM80_TILE + (mixed ? 2 * n : n));
-    return CUDA_SM80_STAGES(n) * stage + n * num_samples * CUDA_SM80_STATE_BYTES +
-           (with_mass ? n * CUDA_SM80_MASS_BYTES : 0);
+    return CUDA_SM80_STAGES(n) * stage + CUDA_SM80_THREADS / 32 * CUDA_SM80_PASSING_BYTES +
+           n * num_samples * CUDA_SM80_STATE_BYTES + (with_mass ? n * CUDA_SM80_MASS_BYTES : 0);
 }
 
 /* CTAs of n columns and `shared_bytes` that fit a multiprocessor with `available` bytes. */

@@ -43,7 +43,8 @@ static inline int cuda_wide_stage_bytes(cuda_wide_kernel k)
 /* Dynamic shared memory of a CTA. */
 static inline int cuda_wide_bytes(cuda_wide_kernel k, int num_samples, int with_mass, int stages)
 {
-    return stages * cuda_wide_stage_bytes(k) + k.columns * num_samples * CUDA_SM80_STATE_BYTES +
+    return stages * cuda_wide_stage_bytes(k) + CUDA_WIDE_THREADS / 32 * CUDA_SM80_PASSING_BYTES +
+           k.columns * num_samples * CUDA_SM80_STATE_BYTES +
            (with_mass ? k.columns * CUDA_SM80_MASS_BYTES : 0);
 }
 

@@ -48,8 +48,18 @@ __device__ __noinline__ row_state make_row_state(const gumbel_problem &q, int64_
     return s;
 }
 
+/* Tokens of a warp that passed their bounds and wait to be scored, each lane's four neighbours in
+ * one place. */
+constexpr int kPassing = CUDA_SM80_PASSING;
+struct __align__(16) passing_tokens
+{
+    float4 y[kPassing];
+    uint32_t place[kPassing]; /* i * GUMBEL_BLOCK, and the first token's place in its block */
+};
+
 /* State of a CTA; i is column * S + sample. */
 struct cta_state {
+    passing_tokens *passing; /* [warp of the CTA] */
     row_state *states;
     uint32_t *raised;         /* [i]: ordered bits of the next threshold; 0: none */
     uint32_t *flags;          /* [i] */
@@ -152,14 +162,15 @@ struct threshold_exchange {
     }
 };
 
-/* Places the state of n columns behind the ring, at `shared`. The host computes the same sizes
- * (cuda_policy.h). */
-template <int n>
+/* Places the state of n columns and `warps` warps behind the ring, at `shared`. The host computes
+ * the same sizes (cuda_policy.h). */
+template <int n, int warps>
 __device__ __forceinline__ cta_state place_state(unsigned char *shared, int samples)
 {
     cta_state t;
     int count = n * samples;
-    t.states = (row_state *)shared;
+    t.passing = (passing_tokens *)shared;
+    t.states = (row_state *)(t.passing + warps);
     t.keys = (unsigned long long *)(t.states + count);
     t.zs = (float *)(t.keys + kWarps * count);
     t.raised = (uint32_t *)(t.zs + kWarps * count);
@@ -170,14 +181,19 @@ __device__ __forceinline__ cta_state place_state(unsigned char *shared, int samp
 static_assert(CUDA_SM80_STATE_BYTES ==
                   sizeof(row_state) + kWarps * (sizeof(uint64_t) + sizeof(float)) + 8,
               "the host counts what the kernel places");
+static_assert(CUDA_SM80_PASSING_BYTES == sizeof(passing_tokens),
+              "the host counts what the kernel places");
 static_assert(CUDA_SM80_MASS_BYTES == kWarps * sizeof(gumbel_summary),
               "the host counts what the kernel places");
 static_assert(CUDA_SM80_STATES <= kThreads, "a thread exchanges one threshold");
 
-/* The part of the CTA's state of warp tile `warp` and of the columns from `column` on. */
+/* The part of the CTA's state of warp tile `warp` and of the columns from `column` on; `index` is
+ * that of the warp in the CTA. */
 template <int n>
-__device__ __forceinline__ cta_state select_state(cta_state t, int warp, int column, int samples)
+__device__ __forceinline__ cta_state select_state(cta_state t, int index, int warp, int column,
+                                                  int samples)
 {
+    t.passing += index;
     t.states += column * samples;
     t.raised += column * samples;
     t.flags += column * samples;

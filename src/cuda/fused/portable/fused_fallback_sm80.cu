@@ -12,11 +12,38 @@
 namespace
 {
 
-/* The end of a CTA: the CTA that is number `last` of those that end in the call writes. */
-struct merged_end {
-    static constexpr bool excludes_masked = true;
+/* A call whose outputs are written by the CTA that is number `last` of those that end. */
+struct merged_call {
     cuda_screen_state *state;
     uint32_t last;
+
+    /* Sets the tokens before `end` that the rows' masks do not allow to -inf; a rolled loop, one
+     * group a turn. */
+    template <int n>
+    __device__ __forceinline__ void exclude_masked(const sm80_epilogue<n> &warp,
+                                                   float (&y)[n / 8][8], int64_t end) const
+    {
+        const gumbel_problem &q = warp.p.problem;
+        if (!(q.features & GUMBEL_FEATURE_MASK))
+            return;
+#pragma unroll 1
+        for (int j = 0; j < n / 8; j++) {
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                const int column = 8 * j + 2 * (warp.lane & 3) + c;
+                const int32_t *mask = column < warp.columns && warp.token < end
+                                          ? gumbel_problem_mask(&q, warp.first_row + column)
+                                          : NULL;
+                const uint32_t allowed =
+                    mask ? (uint32_t)__ldg(mask + warp.token / 32) >> warp.token % 32 : ~0u;
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    if (!(allowed >> i & 1))
+                        y[0][2 * i + c] = -INFINITY;
+            }
+            rotate_groups<1>(y);
+        }
+    }
 
     template <int n>
     __device__ __forceinline__ void write(const cuda_params &p, const cta_state &t) const
@@ -47,7 +74,7 @@ struct merged_end {
     {                                                                                              \
         ptx_wait_for_launch();                                                                     \
         if (__ldcg(&state->again))                                                                 \
-            run_fused_sm80<n, product_16bit<half>>(params, merged_end{state, last});               \
+            run_fused_sm80<n, product_16bit<half>>(params, merged_call{state, last});              \
     }
 #define KERNELS(n)                                                                                 \
     KERNEL(n, bf16, false)                                                                         \

@@ -9,10 +9,10 @@
  *        takes one contiguous range of the vocabulary, in tiles of 128 tokens. A warp takes 32 of
  *        these tokens and all n columns, the batch padded to 8 .. 64; a lane takes the four tokens
  *        of a Philox block and two of every eight columns. The draw from a tile is interleaved with
- *        the stages of the next product, some columns a stage, so that the loads hide it.
+ *        the stages of the next product, all columns or 16 a stage, so that the loads hide it.
  * SMEM   a ring of 3 or 4 stages, each with 128 bytes of 128 weight rows (16 KiB) and of n hidden
- *        states (128 n bytes; 256 n with mixed dtypes); 104 bytes a column and sample; with the
- *        mass, 192 bytes a column.
+ *        states (128 n bytes; 256 n with mixed dtypes); 104 bytes a column and sample; 480
+ *        bytes a warp; with the mass, 192 bytes a column.
  * SYNC   one __syncthreads() a stage: every warp waits until all copies of the stage have arrived,
  *        and until all warps have read the stage that is overwritten next. These barriers also
  *        separate the items of the draw: no interval between two of them both writes and reads a
@@ -27,7 +27,7 @@
     extern "C" __global__ void __launch_bounds__(kThreads, ctas)                                   \
         gumbel_fused_sm80_##name##_##n(const __grid_constant__ cuda_params params)                 \
     {                                                                                              \
-        run_fused_sm80<n, product>(params, summary_end());                                         \
+        run_fused_sm80<n, product>(params, summary_call());                                        \
     }
 #define KERNELS(n)                                                                                 \
     KERNEL(n, bf16, product_16bit<false>, CUDA_SM80_CTAS(n))                                       \

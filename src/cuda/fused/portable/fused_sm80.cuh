@@ -14,7 +14,8 @@ namespace
 /* The draw from a tile as a sequence of items: in the first tile, initial thresholds; exchange of
  * thresholds; draws; masses; publication of this CTA's thresholds. A barrier precedes each item. In
  * the first item a warp also computes the noise bounds of its block. */
-template <int n> struct draw_items {
+template <int n, int m> struct draw_items {
+    static constexpr int rounds = n / 8 / m; /* items that cover all columns once, m groups each */
     sm80_epilogue<n> &warp;
     threshold_exchange &thresholds;
     int samples, with_mass;
@@ -25,15 +26,14 @@ template <int n> struct draw_items {
     }
     __device__ __forceinline__ int item_count(bool first) const
     {
-        return (first ? initial_items() : 0) + 1 +
-               sm80_epilogue<n>::rounds * (samples + with_mass) + 1;
+        return (first ? initial_items() : 0) + 1 + rounds * (samples + with_mass) + 1;
     }
 
     /* `active`: the warp has a warp tile of the tile. */
-    __device__ __forceinline__ void run_item(float (&y)[n / 8][8], int item, bool first,
+    __device__ __forceinline__ void run_item(float (&y)[1][n / 8][8], int item, bool first,
                                              bool active) const
     {
-        constexpr int rounds = sm80_epilogue<n>::rounds;
+        constexpr int initial_rounds = sm80_epilogue<n>::rounds;
         int at = item - (first ? initial_items() : 0), draw = at - 1,
             mass = draw - rounds * samples;
         if (item == 0 && active)
@@ -47,17 +47,21 @@ template <int n> struct draw_items {
         else if (!active)
             return;
         else if (at < 0)
-            warp.raise_initial(y, item % rounds, item / rounds);
+            warp.raise_initial(y[0], item % initial_rounds, item / initial_rounds);
         else if (mass < 0)
-            warp.draw_columns(y, draw % rounds, draw / rounds);
+            warp.template draw_sample<m>(y, 1, draw % rounds, draw / rounds);
         else
-            warp.add_mass(y, mass);
+            warp.template add_masses<m>(y[0], mass);
     }
 };
 
-/* The end of a CTA: it writes the split's summaries, which another launch merges. */
-struct summary_end {
-    static constexpr bool excludes_masked = false;
+/* A call without masks, whose CTAs write the split's summaries, which another launch merges. */
+struct summary_call {
+    template <int n>
+    __device__ __forceinline__ void exclude_masked(const sm80_epilogue<n> &, float (&)[n / 8][8],
+                                                   int64_t) const
+    {
+    }
 
     template <int n>
     __device__ __forceinline__ void write(const cuda_params &p, const cta_state &t) const
@@ -66,9 +70,9 @@ struct summary_end {
     }
 };
 
-/* `end_of_cta`: which tokens count besides, and what a CTA writes at its end (summary_end). */
-template <int n, class product, class end_type>
-__device__ __forceinline__ void run_fused_sm80(const cuda_params &p, const end_type &end_of_cta)
+/* `call`: which tokens its rows allow, and what a CTA writes at its end (summary_call). */
+template <int n, class product, class call_type>
+__device__ __forceinline__ void run_fused_sm80(const cuda_params &p, const call_type &call)
 {
     using sizes = stage_layout<n, product::ratio>;
     extern __shared__ __align__(128) unsigned char shared_memory[];
@@ -85,14 +89,16 @@ __device__ __forceinline__ void run_fused_sm80(const cuda_params &p, const end_t
         load.copy_next();
 
     const int rows = (int)q.batch;
-    cta_state t = place_state<n>(shared_memory + sizes::stages * sizes::stage_bytes, samples);
+    cta_state t =
+        place_state<n, kWarps>(shared_memory + sizes::stages * sizes::stage_bytes, samples);
     clear_state<n, kThreads>(p, t, 0, rows);
     threshold_exchange thresholds(p, t, 0, rows);
     sm80_epilogue<n> epilogue = {
-        p, select_state<n>(t, warp, 0, samples), 0, rows, samples, warp, lane, 0};
-    draw_items<n> draw = {epilogue, thresholds, samples, q.with_mass != 0};
+        {p, select_state<n>(t, warp, warp, 0, samples), 0, rows, samples, warp, lane, 0}};
+    constexpr int m = n / 8 < product::draw_groups ? n / 8 : product::draw_groups;
+    draw_items<n, m> draw = {epilogue, thresholds, samples, q.with_mass != 0};
     typename product::template sums<n> sums;
-    float y[n / 8][8] = {};
+    float y[1][n / 8][8] = {};
     bool skips_draw = p.multiply_only || p.logits_out;
     /* Each turn multiplies a tile and draws from the one before. */
     for (int64_t tile = begin; tile < end + kTile; tile += kTile) {
@@ -127,13 +133,12 @@ __device__ __forceinline__ void run_fused_sm80(const cuda_params &p, const end_t
             epilogue.store_logits(sum, q.first_token, end);
 #pragma unroll
         for (int i = 0; i < n; i++)
-            y[i / 8][i % 8] = sum[i / 8][i % 8];
-        epilogue.prepare_logits(y, q.first_token, end);
-        if (end_type::excludes_masked)
-            epilogue.exclude_masked(y, end);
+            y[0][i / 8][i % 8] = sum[i / 8][i % 8];
+        epilogue.prepare_logits(y[0], q.first_token, end);
+        call.exclude_masked(epilogue, y[0], end);
     }
     __syncthreads();
-    end_of_cta.template write<n>(p, t);
+    call.template write<n>(p, t);
 }
 
 } // namespace

@@ -13,7 +13,7 @@
  *        product of its tile, while the ring fills again.
  * SMEM   a ring of 3 to 8 stages, as many as fit, each with 64 or 128 bytes of 256 weight rows and
  *        of n hidden states: 24 KiB for n = 128; 20 or 40 KiB for n = 64. 104 bytes a column and
- *        sample; with the mass, 192 bytes a column.
+ *        sample, 480 bytes a warp; with the mass, 192 bytes a column.
  * SYNC   one __syncthreads() a stage: every warp waits until all copies of the stage have arrived,
  *        and until all warps have read the stage that is overwritten next. Thresholds change
  *        between the product of a tile and a barrier that precedes its draw. No CTA waits for
@@ -49,16 +49,21 @@ template <int n> struct wide_draw {
     const gumbel_problem &q;
     int end; /* tokens before it count */
 
-    /* Calls f(y, half) for each half that has tokens that count. The warp's token is then the
-     * half's. */
+    /* Whether half u of the warp tile has tokens that count. */
+    __device__ __forceinline__ bool has_tokens(int warp_tile, int u) const
+    {
+        const int half = warp_tile + kWarpTile * u;
+        return half < end && half + kWarpTile > q.first_token;
+    }
+
+    /* Calls f(y) for each half that counts. The warp's token is then the half's. */
     template <class F>
     __device__ __forceinline__ void for_halves(wide_sums<n> &sum, int warp_tile, F f) const
     {
 #pragma unroll
         for (int u = 0; u < 2; u++) {
-            const int half = warp_tile + kWarpTile * u;
-            warp.token = (uint32_t)half + 4 * (warp.lane / 4);
-            if (half < end && half + kWarpTile > q.first_token)
+            warp.token = (uint32_t)(warp_tile + kWarpTile * u + 4 * (warp.lane / 4));
+            if (has_tokens(warp_tile, u))
                 f(sum.value[u]);
         }
     }
@@ -82,15 +87,14 @@ template <int n> struct wide_draw {
 
     __device__ __forceinline__ void draw_tokens(wide_sums<n> &sum, int warp_tile) const
     {
-        for_halves(sum, warp_tile, [&](float(&y)[n / 8][8]) {
+        const uint32_t counting = has_tokens(warp_tile, 0) | has_tokens(warp_tile, 1) << 1;
+        warp.token = (uint32_t)warp_tile + 4 * (warp.lane / 4);
 #pragma unroll 1
-            for (int i = 0; i < epilogue::rounds * warp.samples; i++)
-                warp.draw_columns(y, i % epilogue::rounds, i / epilogue::rounds);
-            if (q.with_mass)
-#pragma unroll 1
-                for (int round = 0; round < epilogue::rounds; round++)
-                    warp.add_mass(y, round);
-        });
+        for (int sample = 0; sample < warp.samples; sample++)
+            warp.template draw_sample<n / 8>(sum.value, counting, 0, sample);
+        if (q.with_mass)
+            for_halves(sum, warp_tile,
+                       [&](float(&y)[n / 8][8]) { warp.template add_masses<n / 8>(y, 0); });
     }
 
     /* Draws from a tile; by all warps of the CTA. `active`: the warp has tokens and columns.
@@ -227,17 +231,12 @@ __device__ __forceinline__ void use_tile(const cuda_params &p, wide_sums<n / kCo
     const int warp_tile = tile + warp * kWideWarpTile;
     const int rows = count_group_rows<n>(q.batch, first_row);
     const bool active = warp_tile < end && column < rows;
-    const cta_state t = place_state<n>(state + ptx_zero(), samples);
+    const cta_state t = place_state<n, kWideThreads / 32>(state + ptx_zero(), samples);
     threshold_exchange thresholds(p, t, first_row, rows);
     thresholds.published = published;
-    sm80_epilogue<columns> epilogue = {p,
-                                       select_state<n>(t, warp, column, samples),
-                                       first_row + column,
-                                       min(rows - column, columns),
-                                       samples,
-                                       warp,
-                                       lane,
-                                       0};
+    sm80_epilogue<columns> epilogue = {{p, select_state<n>(t, thread / 32, warp, column, samples),
+                                        first_row + column, min(rows - column, columns), samples,
+                                        warp, lane, 0}};
     const wide_draw<columns> draw = {epilogue, thresholds, q, end};
     if (p.multiply_only) {
         sink_sums<columns>(sum.value[0], t.raised);
@@ -275,8 +274,9 @@ __device__ __forceinline__ void run_wide_sm80(const cuda_params &p)
         load, p.stages, ring_at, ring_at + ring_bytes, ring_at + ring_bytes - shape::stage_bytes,
         0};
     ring.fill([&] {
-        clear_state<n, kWideThreads>(p, place_state<n>(shared_memory + ring_bytes, samples),
-                                     first_row, rows);
+        clear_state<n, kWideThreads>(
+            p, place_state<n, kWideThreads / 32>(shared_memory + ring_bytes, samples), first_row,
+            rows);
     });
     float published = -INFINITY;
     wide_sums<shape::warp_columns> sum;
@@ -295,8 +295,8 @@ __device__ __forceinline__ void run_wide_sm80(const cuda_params &p)
     sm80_copy_commit();
     sm80_copy_wait<0>();
     __syncthreads();
-    write_summary<n>(p, place_state<n>(shared_memory + ring_bytes, samples), split, first_row,
-                     rows);
+    write_summary<n>(p, place_state<n, kWideThreads / 32>(shared_memory + ring_bytes, samples),
+                     split, first_row, rows);
 }
 
 } // namespace

@@ -162,6 +162,7 @@ template <int n> struct plain_sums {
 /* The product of a warp's warp tile with one stage. */
 template <bool half> struct product_16bit {
     static constexpr int size = 2, ratio = 1;
+    static constexpr int draw_groups = 4; /* groups of columns that an item of the draw processes */
     template <int n> using sums = plain_sums<n>;
 
     /* MMA row 8 h + g of block f is token 4 g + 2 f + h. */
@@ -200,6 +201,7 @@ template <bool half> struct product_16bit {
 /* float32: one fma an element, in the order of D, as no tensor-core product keeps its bits. */
 struct product_32bit {
     static constexpr int size = 4, ratio = 1;
+    static constexpr int draw_groups = 2; /* more take registers from the product */
     template <int n> using sums = plain_sums<n>;
 
     template <int n>
@@ -267,6 +269,7 @@ struct canonical_sums {
  * registers. */
 template <bool half> struct product_mixed {
     static constexpr int size = 2, ratio = 2;
+    static constexpr int draw_groups = 1;
     template <int n> using sums = canonical_sums;
 
     /* `remaining` elements of the rows are in this stage and later ones. A half of 32 without any
