@@ -5,7 +5,7 @@
 #
 # Compile the kernels of SOURCE to IMAGE, for targets such as sm_80 or compute_90 (PTX), and list
 # the files that it depends on in IMAGE.d. STORE caches images by a digest of compiler, flags, and
-# the preprocessed SOURCE for each architecture, without comments, layout, and the library's
+# the preprocessed SOURCE for each architecture, without comments, white space, and the library's
 # prototypes, which no kernel can call. A cached image is not compiled again, and an unchanged
 # IMAGE is not written, so that nothing is relinked. ROOT holds the sources. The digest depends
 # neither on its place nor on the text of headers outside of it, so that other machines can use the
@@ -39,8 +39,8 @@ digest=$(
         awk -F '"' -v root="$root/" '/^# [0-9]/ { own = index($2, root) == 1; next }
             !own { next }
             /^__attribute__\(\(visibility\("default"\)\)\)/ { prototype = 1 }
-            { gsub(/^[ \t]+|[ \t]+$/, "") }
-            $0 != "" && !prototype
+            { gsub(/[ \t]/, "") }
+            !prototype { printf "%s", $0 }
             /;$/ { prototype = 0 }' "$work/text"
     } | sha256sum | head -c 32
 )
