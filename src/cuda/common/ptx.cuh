@@ -103,10 +103,17 @@ PTX void ptx_barrier_wait(uint64_t *barrier, uint32_t parity)
                  : "memory");
 }
 
-/* Wait until `threads` threads arrive at barrier `id`; 0 is __syncthreads(). */
+/* Wait until `threads` threads arrive at barrier `id`; 0 is __syncthreads(). All of them are at the
+ * same instruction. */
 template <int id, int threads> PTX void ptx_named_barrier()
 {
     asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
+}
+
+/* Wait until `threads` threads arrive at barrier `id`; warps may be at different instructions. */
+template <int id, int threads> PTX void ptx_unaligned_barrier()
+{
+    asm volatile("barrier.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
 }
 
 /* Wait for all threads of the cluster's CTAs. */

@@ -103,6 +103,7 @@ PTX void ptx_barrier_wait(uint64_t *barrier, uint32_t parity)
 }
 
 template <int id, int threads> PTX void ptx_named_barrier() { fibers_barrier(id, threads); }
+template <int id, int threads> PTX void ptx_unaligned_barrier() { fibers_barrier(id, threads); }
 
 PTX void ptx_cluster_sync()
 {

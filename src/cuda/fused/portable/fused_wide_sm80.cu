@@ -14,10 +14,10 @@
  * SMEM   a ring of 3 to 8 stages, as many as fit, each with 64 or 128 bytes of 256 weight rows and
  *        of n hidden states: 24 KiB for n = 128; 20 or 40 KiB for n = 64. 104 bytes a column and
  *        sample, 480 bytes a warp; with the mass, 192 bytes a column.
- * SYNC   one __syncthreads() a stage: every warp waits until all copies of the stage have arrived,
- *        and until all warps have read the stage that is overwritten next. Thresholds change
- *        between the product of a tile and a barrier that precedes its draw. No CTA waits for
- *        another; each sleeps once, for at most 4 us, before its first draw.
+ * SYNC   one barrier of the CTA a stage: every warp waits until all copies of the stage have
+ *        arrived, and until all warps have read the stage that is overwritten next. Thresholds
+ *        change between the product of a tile and a barrier that precedes its draw. No CTA waits
+ *        for another; each sleeps once, for at most 4 us, before its first draw.
  * NUMERICS  those of fused_sm80.cu, to the same bits: a dot product is summed 16 elements an mma,
  *        in the order of D; masses of 32 tokens are added exactly.
  */
@@ -157,14 +157,14 @@ template <class shape> struct wide_ring {
     }
 
     /* Moves to the next stage, and waits for it. All warps have read `last`, the one before. Warps
-     * with and without tokens wait at different places of the code, where __syncthreads() is not
-     * defined, but PTX's barrier is. */
+     * with and without tokens wait at different instructions, which __syncthreads() does not
+     * allow. */
     __device__ __forceinline__ void next_stage()
     {
         last = now;
         now = now + shape::stage_bytes == end ? begin : now + shape::stage_bytes;
         wide_copy_wait(stages - 2);
-        ptx_named_barrier<0, kWideThreads>();
+        ptx_unaligned_barrier<0, kWideThreads>();
     }
 
     /* Takes part in the copies and barriers of a tile in which the warp has no tokens. */
