@@ -103,14 +103,14 @@ PTX void ptx_barrier_wait(uint64_t *barrier, uint32_t parity)
                  : "memory");
 }
 
-/* Wait until `threads` threads arrive at barrier `id`; 0 is __syncthreads(). All of them are at the
- * same instruction. */
+/* Wait until `threads` threads arrive at barrier `id`; 0 is __syncthreads(). */
 template <int id, int threads> PTX void ptx_named_barrier()
 {
     asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
 }
 
-/* Wait until `threads` threads arrive at barrier `id`; warps may be at different instructions. */
+/* Wait as ptx_named_barrier(), by warps that may be at different instructions, which synccheck
+ * reports at that barrier. */
 template <int id, int threads> PTX void ptx_unaligned_barrier()
 {
     asm volatile("barrier.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");

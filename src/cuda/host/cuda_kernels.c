@@ -209,14 +209,16 @@ static gumbel_status get_slice_kernels(cuda_device *cuda, gumbel_error *error)
 static gumbel_status get_sm80_kernels(cuda_device *cuda, gumbel_error *error)
 {
     const cuda_module module = CUDA_MODULE_FUSED_SM80;
+    const int available = cuda->shared_bytes - CUDA_RESERVED_BYTES;
     char name[64];
     for (int dtype = CUDA_BF16; dtype < CUDA_DTYPES; dtype++)
         for (int i = 0; i < CUDA_SM80_WIDTHS; i++) {
             int n = cuda_sm80_widths[i], samples = CUDA_SM80_STATES / n;
             if (n > cuda_sm80_widest(dtype == CUDA_F32))
                 continue;
+            int bytes = cuda_sm80_shared_bytes(n, samples, 1, 0);
             snprintf(name, sizeof name, "gumbel_fused_sm80_%s_%d", dtypes[dtype], n);
-            GUMBEL_FORWARD(get_kernel(cuda, module, name, cuda_sm80_shared_bytes(n, samples, 1, 0),
+            GUMBEL_FORWARD(get_kernel(cuda, module, name, bytes < available ? bytes : available,
                                       &cuda->fused_sm80[dtype][i], error));
         }
     for (int dtype = CUDA_BF16; dtype <= CUDA_F16; dtype++) {
@@ -227,8 +229,7 @@ static gumbel_status get_sm80_kernels(cuda_device *cuda, gumbel_error *error)
         for (int i = 0; i < CUDA_WIDE_KERNELS; i++) {
             snprintf(name, sizeof name, "gumbel_fused_wide_sm80_%s_%d_%d", dtypes[dtype],
                      cuda_wide_kernels[i].columns, cuda_wide_kernels[i].depth);
-            GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_WIDE_SM80, name,
-                                      cuda->shared_bytes - CUDA_RESERVED_BYTES,
+            GUMBEL_FORWARD(get_kernel(cuda, CUDA_MODULE_FUSED_WIDE_SM80, name, available,
                                       &cuda->wide_sm80[dtype][i], error));
         }
     }

@@ -176,11 +176,12 @@ static inline int cuda_sm90_stages(int width, int num_samples, int with_mass, cu
 /* Maximum batch columns times samples of a launch. */
 #define CUDA_SM80_STATES 128
 /* Stages of the ring for n columns. They leave room for CUDA_SM80_STATES states and for masses in
- * the 99 KiB of shared memory that a CTA has on the smallest of these GPUs. */
+ * the 99 KiB of shared memory that a CTA has on the smallest of these GPUs. Only n = 32 with four
+ * samples and masses exceeds it; see cuda_sm80_rows_of(). */
 #define CUDA_SM80_STAGES(n)   ((n) <= 32 ? 4 : 3)
 #define CUDA_SM80_STATE_BYTES 104 /* a column and sample */
 #define CUDA_SM80_MASS_BYTES  192 /* a column */
-/* Places of a warp for tokens that wait to be scored: as many as fit beside the rest. */
+/* Places of a warp for tokens that wait to be scored: as many as fit there beside 64 columns. */
 #define CUDA_SM80_PASSING       24
 #define CUDA_SM80_PASSING_BYTES (20 * CUDA_SM80_PASSING)
 /* Shared memory that CUDA reserves in every CTA. */
@@ -214,7 +215,7 @@ static inline int cuda_sm80_width_for(int64_t rows)
     return i;
 }
 
-/* Maximum rows of a launch. */
+/* Maximum rows of a launch, by its states. */
 static inline int cuda_sm80_max_rows(int num_samples, int mixed)
 {
     int i = mixed ? 0 : CUDA_SM80_WIDTHS - 1;

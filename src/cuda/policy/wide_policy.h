@@ -64,12 +64,18 @@ static inline int cuda_sm80_widest(int is_float32)
     return cuda_sm80_widths[CUDA_SM80_WIDTHS - (is_float32 ? 1 : 2)];
 }
 
-/* Maximum rows of a launch of fused_sm80.cu. */
-static inline int cuda_sm80_rows_of(const gumbel_problem *p)
+/* Maximum rows of a launch of fused_sm80.cu on a multiprocessor with `available` bytes. */
+static inline int cuda_sm80_rows_of(const gumbel_problem *p, int available)
 {
-    const int rows = cuda_sm80_max_rows(p->sampling.num_samples, cuda_sm80_is_mixed(p));
+    const int samples = p->sampling.num_samples, mixed = cuda_sm80_is_mixed(p);
+    const int most = cuda_sm80_max_rows(samples, mixed);
     const int widest = cuda_sm80_widest(p->weight.dtype == GUMBEL_FLOAT32);
-    return rows < widest ? rows : widest;
+    int rows = most < widest ? most : widest;
+    while (rows > cuda_sm80_widths[0] &&
+           cuda_sm80_shared_bytes(rows, samples, p->with_mass, mixed) >
+               available - CUDA_RESERVED_BYTES)
+        rows /= 2;
+    return rows;
 }
 
 /* Whether a kernel has states for the samples, and room for its ring. */

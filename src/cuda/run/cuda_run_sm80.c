@@ -64,7 +64,7 @@ static gumbel_status launch_wide(const cuda_job *job, cuda_params *p, int index)
 gumbel_status cuda_run_sm80(const cuda_job *job)
 {
     const gumbel_problem *whole = &job->params.problem;
-    const int64_t narrow_rows = cuda_sm80_rows_of(whole);
+    const int64_t narrow_rows = cuda_sm80_rows_of(whole, job->cuda->shared_bytes);
     int64_t rows;
     for (int64_t first = 0; first < whole->batch; first += rows) {
         const int64_t remaining = whole->batch - first;

@@ -96,8 +96,28 @@ static void odd_hidden_sizes_are_served(void **state)
         assert_string_equal(plan_rungs(&ampere, &p, 0), "tensor");
         assert_int_equal(cuda_wide_kernel_for(&p, p.batch, ampere.shared_bytes) >= 0,
                          remainder == 0);
-        assert_int_equal(cuda_sm80_rows_of(&p), 32);
+        assert_int_equal(cuda_sm80_rows_of(&p, ampere.shared_bytes), 32);
     }
+}
+
+/* A launch of the narrow kernels fits every GPU, for any samples. */
+static void narrow_launches_fit(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SIZES * CUDA_SM80_STATES / cuda_sm80_widths[0]; i++)
+        for (int mass = 0; mass < 2; mass++) {
+            const int available = kib[i % SIZES] * 1024, samples = 1 + i / SIZES;
+            const gumbel_problem p = wide_problem(64, samples, mass);
+            const int rows = cuda_sm80_rows_of(&p, available);
+            assert_in_range(rows * samples, 1, CUDA_SM80_STATES);
+            assert_in_range(cuda_sm80_shared_bytes(rows, samples, mass, 0), 1,
+                            available - CUDA_RESERVED_BYTES);
+        }
+    gumbel_problem p = wide_problem(64, 4, 1);
+    assert_int_equal(cuda_sm80_rows_of(&p, 164 * 1024), 32);
+    assert_int_equal(cuda_sm80_rows_of(&p, 100 * 1024), 16);
+    p.with_mass = 0;
+    assert_int_equal(cuda_sm80_rows_of(&p, 100 * 1024), 32);
 }
 
 int main(void)
@@ -106,6 +126,7 @@ int main(void)
         cmocka_unit_test(kernels_have_few_columns_and_deep_stages),
         cmocka_unit_test(rings_fit),
         cmocka_unit_test(odd_hidden_sizes_are_served),
+        cmocka_unit_test(narrow_launches_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

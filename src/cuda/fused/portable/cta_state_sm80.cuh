@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The state of a CTA of the portable rung for its columns and samples, and which threads may access
+ * The state of a CTA of the rung `tensor` for its columns and samples, and which threads may access
  * it.
  *
  * Between two barriers of the CTA a warp writes only its own data (best tokens, masses), or uses
  * atomics (values that thresholds will be raised to, flags); thresholds change only in intervals in
- * which no warp reads them. The state therefore needs no locks, and no warp reads data that another
+ * which no warp reads them. The state therefore needs no locks. Wide kernels may publish a value
+ * that another warp is raising: each value is a valid bound. No warp reads other data that another
  * may be writing.
  */
 #ifndef GUMBEL_CUDA_CTA_STATE_SM80_CUH
@@ -48,13 +49,13 @@ __device__ __noinline__ row_state make_row_state(const gumbel_problem &q, int64_
     return s;
 }
 
-/* Tokens of a warp that passed their bounds and wait to be scored, each lane's four neighbours in
- * one place. */
+/* Tokens of a warp that passed their bounds and wait to be scored: a place has the four neighbours
+ * that a lane holds. */
 constexpr int kPassing = CUDA_SM80_PASSING;
 struct __align__(16) passing_tokens
 {
     float4 y[kPassing];
-    uint32_t place[kPassing]; /* i * GUMBEL_BLOCK, and the first token's place in its block */
+    uint32_t target[kPassing]; /* i * GUMBEL_BLOCK + the first token % GUMBEL_BLOCK */
 };
 
 /* State of a CTA; i is column * S + sample. */
@@ -69,7 +70,7 @@ struct cta_state {
 };
 
 /* A scored token: z, and a key with the order of (score, then lower id); 0: no token. */
-struct candidate {
+struct scored_token {
     unsigned long long key;
     float z;
 };
@@ -89,8 +90,9 @@ __device__ __forceinline__ float score_one(const row_state *s, float reach, floa
 
 /* Scores the four tokens from `token` on and returns the best. Out of line, since few tokens pass
  * the bound; `raised` and `flags` are the column's, `reach` is the warp's noise bound. */
-__device__ __noinline__ candidate score_four(const row_state *s, uint32_t *raised, uint32_t *flags,
-                                             float4 y, uint32_t token, float reach)
+__device__ __noinline__ scored_token score_four(const row_state *s, uint32_t *raised,
+                                                uint32_t *flags, float4 y, uint32_t token,
+                                                float reach)
 {
     uint4 w = draw_philox_words(s->philox, token / 4, 0);
     draw_winner best = draw_winner_none();

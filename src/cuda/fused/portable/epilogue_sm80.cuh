@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The portable rung's draw from a warp's accumulators (layout: product_sm80.cuh). A lane holds the
- * four tokens of a Philox block in each of its columns, which are batch rows.
+ * The draw of the rung `tensor` from a warp's accumulators (layout: product_sm80.cuh). A lane holds
+ * the four tokens of a Philox block in each of its columns, which are batch rows.
  */
 #ifndef GUMBEL_CUDA_EPILOGUE_SM80_CUH
 #define GUMBEL_CUDA_EPILOGUE_SM80_CUH
@@ -89,8 +89,8 @@ template <int n> struct sm80_epilogue : sm80_logits<n> {
     /* Draws a sample from `halves` warp tiles of the same columns; bit u of `counting`: tile u has
      * tokens that count. `token` is that of the first tile. The call draws for the lowest m groups
      * of columns, those of `round`, and rotates y to the next ones. Filters each of the lane's
-     * columns as a whole, and scores those that pass by all lanes of the warp, whichever lane has
-     * them. */
+     * columns as a whole. The columns that pass are packed in shared memory, so that each lane
+     * scores one, whichever lane had it. */
     template <int m, int halves>
     __device__ __forceinline__ void draw_sample(float (&y)[halves][n / 8][8], uint32_t counting,
                                                 int round, int sample) const
@@ -146,7 +146,7 @@ template <int n> struct sm80_epilogue : sm80_logits<n> {
     }
 
     /* Stores the columns that passed to places from `place` on, those that exist. `any` has the
-     * bits of all lanes. */
+     * bits of all lanes, so that the warp skips a column in which none passed. */
     template <int m, int halves>
     __device__ __forceinline__ void store_passing(const float (&y)[halves][n / 8][8], uint32_t pass,
                                                   uint32_t any, int place, int round,
@@ -160,7 +160,7 @@ template <int n> struct sm80_epilogue : sm80_logits<n> {
             const float *own = &y[u][k / 2][k % 2];
             if ((uint32_t)place < kPassing) {
                 t.passing->y[place] = {own[0], own[2], own[4], own[6]};
-                t.passing->place[place] =
+                t.passing->target[place] =
                     (uint32_t)state_index(2 * m * round + k, sample) * GUMBEL_BLOCK +
                     token % GUMBEL_BLOCK + kWarpTile * u;
             }
@@ -168,17 +168,17 @@ template <int n> struct sm80_epilogue : sm80_logits<n> {
         }
     }
 
-    /* Scores the first `count` of the tokens that are stored, or as many as there are. */
+    /* Scores the tokens of the first `count` places, or of all. */
     __device__ __forceinline__ void score_passing(int count) const
     {
-        candidate found = {0, 0.0f};
+        scored_token found = {0, 0.0f};
         uint32_t i = 0;
         if (lane < min(count, kPassing)) {
-            const uint32_t place = t.passing->place[lane];
-            i = place / GUMBEL_BLOCK;
+            const uint32_t target = t.passing->target[lane];
+            i = target / GUMBEL_BLOCK;
             if (i < (uint32_t)(columns * samples))
                 found = score_four(&t.states[i], &t.raised[i], &t.flags[i], t.passing->y[lane],
-                                   token / GUMBEL_BLOCK * GUMBEL_BLOCK + place % GUMBEL_BLOCK,
+                                   token / GUMBEL_BLOCK * GUMBEL_BLOCK + target % GUMBEL_BLOCK,
                                    reach_of(t.states[i]));
         }
         if (found.key)

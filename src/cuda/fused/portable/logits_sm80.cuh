@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A warp's accumulators on the portable rung (layout: product_sm80.cuh) as logits: they are stored,
- * or turned to the y of eq. 2.
+ * A warp's accumulators (layout: product_sm80.cuh) as the logits of the rung `tensor`: they are
+ * stored, or turned to the y of eq. 2.
  */
 #ifndef GUMBEL_CUDA_LOGITS_SM80_CUH
 #define GUMBEL_CUDA_LOGITS_SM80_CUH

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The portable rung's stages: how weights and hidden states are copied to shared memory, and how a
- * warp multiplies them.
+ * The stages of the rung `tensor`: how weights and hidden states are copied to shared memory, and
+ * how a warp multiplies them.
  *
  * A stage holds 128 bytes of each of 128 weight rows, and as many elements of each of n hidden
  * states, one row after the other. Elements of hidden states have the width of weights or twice
