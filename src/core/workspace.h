@@ -17,8 +17,8 @@ typedef struct gumbel_cursor {
     size_t used;         /* SIZE_MAX once a size has overflowed */
 } gumbel_cursor;
 
-/* An array of rows * cols * size bytes, 64-byte aligned; NULL if these are 0, while counting, or
- * after an overflow. */
+/* An array of rows * cols * size bytes, 64-byte aligned; NULL while counting or after an overflow.
+ */
 static inline void *gumbel_carve_array(gumbel_cursor *c, size_t rows, size_t cols, size_t size)
 {
     size_t bytes, end;
@@ -29,7 +29,7 @@ static inline void *gumbel_carve_array(gumbel_cursor *c, size_t rows, size_t col
         c->used = SIZE_MAX;
         return NULL;
     }
-    void *array = c->base && end > c->used ? c->base + c->used : NULL;
+    void *array = c->base ? c->base + c->used : NULL;
     c->used = end;
     return array;
 }
