@@ -130,7 +130,7 @@ def format_llama():
 
 
 def format_ranks():
-    rows = [r for r in load_results("cuda-h200-ranks")["rows"] if r["B"] <= 64]
+    rows = [r for r in load_results("cuda-h200-ranks-4")["rows"] if r["B"] <= 64]
     return format_range([r["peers_us"] - r["shard_us"] for r in rows], "{:.0f}") + " us more"
 
 
@@ -152,8 +152,8 @@ HEADLINES = [
      format_gpu_flashinfer, "H200"),
     ("cuda-h100-transformers", "GPU: `generate()` of transformers with top_k and top_p, vs "
      "stock", format_texts, "H100"),
-    ("cuda-h200-ranks", "Two GPUs, peer memory: 1 to 64 rows, vs a draw of one shard", format_ranks,
-     "two H200"),
+    ("cuda-h200-ranks-4", "Four GPUs, peer memory: 1 to 64 rows, vs a draw of one shard",
+     format_ranks, "four H200"),
 ]  # fmt: skip
 COLUMNS = ["measured", "result", "machine", "date, commit", "file of `bench/results/`"]
 

@@ -7,9 +7,10 @@ usage: bench/plot.py [--check]
 Three plots a device: time over the batch, percent of the read bandwidth over the batch, and the
 roofline; from a file of contestants one, their times over that of the fused draw; from one of
 requests one, their times over batch, k and p; from one of texts one, the time of a token; from one
-of screens' formats one, which screen_tables.py defines; and overview.svg, the README's chart, which
-headlines.py defines. Git tracks the plots that pages show in the repository (list_tracked());
-script/docs draws all of them for the site.
+of screens' formats one, which screen_tables.py defines; from those of ranks one, which
+rank_tables.py defines; and overview.svg, the README's chart, which headlines.py defines. Git tracks
+the plots that pages show in the repository (list_tracked()); script/docs draws all of them for the
+site.
 
 --check draws nothing: it exits 1 if a tracked plot is missing, or does not match today's results
 and script, which each plot names by a digest, or if a plot has no results. If matplotlib is the
@@ -25,12 +26,13 @@ import re
 import sys
 
 import headlines
+import rank_tables
 import screen_tables
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 PLOTS = ROOT / "docs" / "plots"
-TRACKED = ("overview", "cuda-h200-time")
+TRACKED = ("overview", "cuda-h200-time", "cuda-h200-ranks")
 
 ELEMENT_BYTES = {"bf16": 2, "f16": 2, "f32": 4}
 # Names of series in the files, and the names in plots.
@@ -129,16 +131,16 @@ def peak_of(data):
 
 
 def read_results(path):
-    """None if the file has no times of a product, of requests, of texts or of screens' formats."""
+    """None if no plot shows what the file measured."""
     data = json.loads(path.read_text(encoding="utf-8"))
     if "transformers" in data:
         points = [point for point in data["transformers"] if "fused_vs_stock" in point]
         return Texts(data["gpu"], data["commit"], points)
     if "requests" in data:
         return Requests(data["gpu"], data["commit"], data["requests"])
-    screens = screen_tables.read_screens(data)
-    if screens:
-        return screens
+    others = screen_tables.read_screens(data) or rank_tables.read_ranks(data)
+    if others:
+        return others
     times = {}
     for vocab, hidden, batch, series, us in rows_of(data):
         if series not in ELSEWHERE:
@@ -158,10 +160,11 @@ def read_results(path):
 
 def plots_of(folder):
     """Name of a plot -> (its draw function, its results, their files). Files whose names differ in
-    the shape alone, as cpu-bf16-d2048 and cpu-bf16-d4096, share their plots."""
+    the hidden size or the number of GPUs alone, as cpu-bf16-d2048 and cpu-bf16-d4096, share their
+    plots."""
     groups = {}
     for path in sorted(folder.glob("*.json"), key=lambda path: (len(path.stem), path.stem)):
-        groups.setdefault(re.sub(r"-d\d+$", "", path.stem), []).append(path)
+        groups.setdefault(re.sub(r"-d?\d+$", "", path.stem), []).append(path)
     plots = {}
     for group, paths in groups.items():
         results = [read_results(path) for path in paths]
@@ -174,6 +177,9 @@ def plots_of(folder):
         elif isinstance(results[0], screen_tables.Screens):
             script = pathlib.Path(screen_tables.__file__)
             plots[group] = screen_tables.draw_screens, results, [*paths, script]
+        elif isinstance(results[0], rank_tables.Ranks):
+            script = pathlib.Path(rank_tables.__file__)
+            plots[group] = rank_tables.draw_ranks, results, [*paths, script]
         elif all(each.bandwidth for each in results):
             plots[f"{group}-time"] = draw_time, results, paths
             plots[f"{group}-bandwidth"] = draw_bandwidth, results, paths

@@ -7,8 +7,8 @@ usage: bench/tables.py [--check]
 A table stands between a line "<!-- table NAME -->" and a line "<!-- end -->". --check writes
 nothing, and exits 1 if a page differs from the tables that would be written. rung_tables.py has the
 tables of docs/kernels.md, vllm_tables.py those of vLLM on a GPU, screen_tables.py that of screens'
-formats, float32_tables.py those of float32 logits, draft_tables.py those of the guide to drafts,
-headlines.py that of the README.
+formats, rank_tables.py those of several GPUs, float32_tables.py those of float32 logits,
+draft_tables.py those of the guide to drafts, headlines.py that of the README.
 """
 
 import re
@@ -17,6 +17,7 @@ import sys
 import draft_tables
 import float32_tables
 import headlines
+import rank_tables
 import rung_tables
 import screen_tables
 import vllm_tables
@@ -339,6 +340,9 @@ PAGES = {
         "screen-formats": screen_tables.format_screens},
     f"{PERFORMANCE}/peers.md": {"peers": peers, "peers-source": peers_source, "post": post,
                                 "post-source": post_source},
+    f"{PERFORMANCE}/several_gpus.md": {
+        "ranks": rank_tables.draws, "ranks-source": rank_tables.source,
+        "ranks-flashsampling": rank_tables.flashsampling},
     f"{PERFORMANCE}/engines.md": {
         "step": lambda: transformers("step", ("stock", "logits", "fused")),
         "generate": lambda: transformers("generate", ("stock", "logits", "fused")),
@@ -358,6 +362,8 @@ PAGES = {
     "findings/drafts.md": {"drafts": drafts, "drafts-source": drafts_source,
                            "verify-peers": verify_peers,
                            "verify-peers-source": verify_peers_source},
+    "findings/ranks.md": {"rank-model": rank_tables.deviations,
+                          "rank-predictions": rank_tables.predictions},
     "docs/kernels.md": {"products": rung_tables.products_ladder, "rows": rung_tables.rows_ladder,
                         "other-gpus": rung_tables.other_gpus,
                         "rungs-source": rung_tables.rungs_source},
