@@ -179,7 +179,7 @@ def plots_of(folder):
             plots[group] = screen_tables.draw_screens, results, [*paths, script]
         elif isinstance(results[0], rank_tables.Ranks):
             script = pathlib.Path(rank_tables.__file__)
-            plots[group] = rank_tables.draw_ranks, results, [*paths, script]
+            plots[group] = rank_tables.plot_ranks, results, [*paths, script]
         elif all(each.bandwidth for each in results):
             plots[f"{group}-time"] = draw_time, results, paths
             plots[f"{group}-bandwidth"] = draw_bandwidth, results, paths

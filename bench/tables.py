@@ -341,8 +341,8 @@ PAGES = {
     f"{PERFORMANCE}/peers.md": {"peers": peers, "peers-source": peers_source, "post": post,
                                 "post-source": post_source},
     f"{PERFORMANCE}/several_gpus.md": {
-        "ranks": rank_tables.draws, "ranks-source": rank_tables.source,
-        "ranks-flashsampling": rank_tables.flashsampling},
+        "ranks": rank_tables.format_draws, "ranks-source": rank_tables.format_source,
+        "ranks-flashsampling": rank_tables.format_flashsampling},
     f"{PERFORMANCE}/engines.md": {
         "step": lambda: transformers("step", ("stock", "logits", "fused")),
         "generate": lambda: transformers("generate", ("stock", "logits", "fused")),
@@ -362,8 +362,9 @@ PAGES = {
     "findings/drafts.md": {"drafts": drafts, "drafts-source": drafts_source,
                            "verify-peers": verify_peers,
                            "verify-peers-source": verify_peers_source},
-    "findings/ranks.md": {"rank-model": rank_tables.deviations,
-                          "rank-predictions": rank_tables.predictions},
+    "findings/ranks.md": {"rank-shards": rank_tables.format_shards,
+                          "rank-model": rank_tables.format_model_errors,
+                          "rank-predictions": rank_tables.format_predictions},
     "docs/kernels.md": {"products": rung_tables.products_ladder, "rows": rung_tables.rows_ladder,
                         "other-gpus": rung_tables.other_gpus,
                         "rungs-source": rung_tables.rungs_source},
