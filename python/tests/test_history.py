@@ -145,6 +145,38 @@ def test_invalid_arguments_are_named():
             call()
 
 
+def make_arrays(counts):
+    """Arrays of a history: read-only bits, and these counts."""
+    words = np.frombuffer(bytes(4 * SLOTS * ((V + 31) // 32)), np.uint32).reshape(SLOTS, -1)
+    return gumbel.History.of_arrays(words, words.copy(), counts)
+
+
+def test_read_only_arrays_are_not_written():
+    counts = np.frombuffer(bytes(2 * SLOTS * V), np.uint16).reshape(SLOTS, V)
+    history = gumbel.History.of_arrays(*(make_arrays(counts).output.copy(),) * 2, counts)
+    for call in (lambda: history.update([1] * SLOTS), lambda: history.start([1])):
+        with pytest.raises(ValueError, match="^history.counts: the array is read-only"):
+            call()
+    with pytest.raises(ValueError, match="^history.prompt: the array is read-only"):
+        make_arrays(counts.copy()).update([1] * SLOTS)
+    assert not counts.any()
+    gumbel.sample_logits(LOGITS, history=make_arrays(counts), slots=range(B), num_slots=SLOTS)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.uint64])
+def test_counts_of_other_dtypes(dtype):
+    with pytest.raises(TypeError, match="^history_counts: expected int16 or int32"):
+        make_arrays(np.zeros((SLOTS, V), dtype))
+
+
+def test_arrays_cannot_be_replaced():
+    history = gumbel.History(SLOTS, V)
+    history.counts += 1
+    assert (history.counts == 1).all()
+    with pytest.raises(AttributeError, match="^counts: the array cannot be replaced"):
+        history.counts = np.zeros(1, np.uint16)
+
+
 @pytest.mark.parametrize(
     "keywords, error, text",
     [

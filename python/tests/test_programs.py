@@ -349,6 +349,10 @@ def test_rules_that_are_off_are_in_no_program():
         ({"order": "hf", "program": 0}, "program: requires a list of orders"),
         ({"order": ["hf"], "program": 1, "top_k": 2}, r"program: is 1; it must be in 0\.\.0"),
         ({"order": ["hf"], "program": [0] * 3 + [2], "top_k": 2}, r"program\[3\]: is 2"),
+        ({"order": ["hf"], "program": 1}, r"program: is 1; it must be in 0\.\.0"),
+        ({"order": ["hf"], "program": [0] * 3 + [2]}, r"program\[3\]: is 2"),
+        ({"order": ["hf"], "program": -1}, "program: -1 is not in"),
+        ({"order": ["hf"], "program": [0, 0]}, "program: expected one value or the shape"),
         ({"order": ["hf", "vllm"], "program": 0, "top_a": 0.1}, "top_a: none of the orders lists"),
         (
             {"order": "llama.cpp", "xtc_probability": 0.5, "temperature_range": 1},
@@ -364,6 +368,12 @@ def test_rules_that_are_off_are_in_no_program():
 def test_errors_name_the_parameter(request_, text):
     with pytest.raises(ValueError, match=f"^{text}"):
         gumbel.sample_logits(LOGITS, **request_)
+
+
+@pytest.mark.parametrize("program", ["rubbish", 0.5, [0.5] * B])
+def test_programs_that_are_no_integers(program):
+    with pytest.raises(TypeError, match="^program"):
+        gumbel.sample_logits(LOGITS, order=["hf", "vllm"], program=program)
 
 
 def test_the_advice_of_errors_is_an_order():

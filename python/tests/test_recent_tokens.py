@@ -395,6 +395,26 @@ def test_rings_in_arrays_of_the_caller():
     assert (texts[:, 0] == 5).all() and (count == 1).all()
 
 
+def test_read_only_rings_are_not_written():
+    texts = np.frombuffer(bytes(4 * SLOTS * CAPACITY), np.int32).reshape(SLOTS, CAPACITY)
+    recent = gumbel.Recent.of_arrays(texts, np.zeros(SLOTS, np.uint64))
+    recent.make_lists(dry_multiplier=1.0)  # reads the rings
+    for call in (lambda: recent.append([1] * SLOTS), lambda: recent.start([[1]] * SLOTS)):
+        with pytest.raises(ValueError, match="^recent.tokens: the array is read-only"):
+            call()
+    count = np.frombuffer(bytes(8 * SLOTS), np.uint64)
+    with pytest.raises(ValueError, match="^recent.count: the array is read-only"):
+        gumbel.Recent.of_arrays(texts.copy(), count).append([1] * SLOTS)
+    assert not texts.any()
+
+
+def test_rings_cannot_be_replaced():
+    recent = gumbel.Recent(SLOTS, CAPACITY)
+    for name in ("tokens", "count"):
+        with pytest.raises(AttributeError, match=f"^{name}: the array cannot be replaced"):
+            setattr(recent, name, getattr(recent, name).copy())
+
+
 @pytest.mark.parametrize(
     "tokens, count, message",
     [

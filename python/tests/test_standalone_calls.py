@@ -76,6 +76,28 @@ def test_invalid_out_is_named():
             gumbel.process_logits(logits, out=out)
 
 
+def test_out_may_not_overlap_the_logits():
+    memory = np.zeros((2 * B + 1, 2 * V), np.float32)
+    logits, beside = memory[:B, :V], memory[:B, V:]
+    logits[:] = LOGITS
+    wanted = gumbel.process_logits(LOGITS, temperature=2)
+    for out in (beside, memory[B : 2 * B, :V]):
+        np.testing.assert_array_equal(
+            gumbel.process_logits(logits, temperature=2, out=out), wanted
+        )
+    dense = memory.reshape(-1)[: (B + 1) * V].reshape(B + 1, V)
+    kept = memory.copy()
+    for given, out in [
+        (logits, memory[1 : B + 1, :V]),
+        (logits, memory[:B, V // 2 : V // 2 + V]),
+        (dense[:B], dense[1:]),
+        (dense[1:], dense[:B]),
+    ]:
+        with pytest.raises(ValueError, match="^out: overlaps the logits"):
+            gumbel.process_logits(given, temperature=2, out=out)
+    np.testing.assert_array_equal(memory, kept)
+
+
 def test_softmax_of_faulty_rows():
     logits = np.array([[np.nan, 0], [np.inf, 0], [-np.inf, -np.inf], [0, -np.inf]], np.float32)
     found = gumbel.softmax(logits)

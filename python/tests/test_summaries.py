@@ -83,6 +83,10 @@ def test_summaries_survive_serialisation():
     assert_equal_outputs(gumbel.finish(gathered), draw_whole()[0])
     with pytest.raises(ValueError, match="^into: the array is read-only"):
         gumbel.merge(gathered[0], gathered[1])
+    rows = gathered[0].copy()
+    with pytest.raises(ValueError, match="^other: overlaps into"):
+        gumbel.merge(rows[:-1], rows[1:])
+    assert rows.tobytes() == gathered[0].tobytes()
 
 
 def test_fields_of_summaries():

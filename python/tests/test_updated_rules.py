@@ -207,7 +207,14 @@ REFUSED = [
     (lambda: both().update([1, 2], LOGS, slots=[0, 2]), ValueError, r"slots\[1\]: 2"),
     (lambda: both().update([1, 2], LOGS, live_rows=3), ValueError, "live_rows"),
     (lambda: both().start([2]), ValueError, r"slots\[0\]: 2"),
+    (lambda: gumbel.RuleUpdates(1, surprise_target=3e38), ValueError, "surprise_target: 3.*e"),
 ]
+
+
+def test_arrays_cannot_be_replaced():
+    updates = gumbel.RuleUpdates(2, top_p_decay=0.5)
+    with pytest.raises(AttributeError, match="^top_p: the array cannot be replaced"):
+        updates.top_p = np.ones(2, np.float32)
 
 
 @pytest.mark.parametrize("call, kind, message", REFUSED, ids=[each[2] for each in REFUSED])

@@ -200,6 +200,14 @@ def test_start_and_live_rows():
     assert int(watermark.position[1]) == expect(KEY, 1, [], 7, 4)[1]
 
 
+def test_arrays_cannot_be_replaced():
+    watermark = gumbel.Watermark(2, KEY)
+    watermark.position += 1
+    for name in ("seed", "position", "watermarked"):
+        with pytest.raises(AttributeError, match=f"^{name}: the array cannot be replaced"):
+            setattr(watermark, name, np.zeros(1, np.uint8))
+
+
 def test_errors_name_the_argument():
     recent = gumbel.Recent(2, 8)
     watermark = gumbel.Watermark(2, KEY)
@@ -208,6 +216,7 @@ def test_errors_name_the_argument():
         ("key", lambda: gumbel.Watermark(1, b"short")),
         ("key", lambda: gumbel.Watermark(1, "zz" * 16)),
         ("key", lambda: gumbel.Watermark(2, [KEY])),
+        ("key", lambda: gumbel.Watermark(1, 5)),
         (r"key\[1\]", lambda: gumbel.Watermark(2, [KEY, 5])),
         ("context", lambda: gumbel.Watermark(1, KEY, context=17)),
         ("seed", lambda: gumbel.Watermark(1, KEY, seed=-1)),
@@ -215,6 +224,7 @@ def test_errors_name_the_argument():
         ("slots", lambda: watermark.start(0, slots=[0, 0])),
         ("recent", lambda: watermark.update(3, 0)),
         ("recent", lambda: watermark.update(gumbel.Recent(3, 8), 0)),
+        ("recent: keeps 3 tokens", lambda: watermark.update(gumbel.Recent(2, 3), 0)),
         ("position", lambda: watermark.update(recent, [1, 2, 3])),
         ("drafts", lambda: watermark.update(recent, 0, drafts=[1, 2])),
         ("slots", lambda: watermark.update(recent, 0, slots=[2])),
@@ -224,6 +234,8 @@ def test_errors_name_the_argument():
         ("key", lambda: gumbel.detect_watermark([1, 2], 5)),
         ("tokens", lambda: gumbel.detect_watermark([1, -1], KEY)),
         ("domain", lambda: gumbel.detect_watermark([1, 2], KEY, domain=2**31)),
+        *(("tokens", lambda text=text: gumbel.detect_watermark(text, KEY))
+          for text in (5, None, np.array(3))),
         (
             "node_position",
             lambda: gumbel.verify_logits(

@@ -15,7 +15,7 @@ from .._inputs.history import History
 from .._inputs.numbers import get_length
 from .._inputs.request import Request
 from .._inputs.row_lists import RowLists
-from .._inputs.row_state import check_call_slots
+from .._inputs.row_state import check_call_slots, check_writable
 from .._inputs.tensors import is_tensor
 
 
@@ -108,8 +108,7 @@ def advance(
     dense = position.is_contiguous() if is_tensor(position) else position.flags.c_contiguous
     if len(found.shape) != 1 or not dense:
         raise ValueError(f"position: expected a contiguous array [B], got the shape {found.shape}")
-    if isinstance(position, np.ndarray) and not position.flags.writeable:
-        raise ValueError("position: the array is read-only")
+    check_writable("position", position)
     count, held = found.shape[0], [position]
     step = _abi.Step(batch=count, position=found.address)
     if slots is not None:

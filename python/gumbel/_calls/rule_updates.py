@@ -17,15 +17,17 @@ from .._inputs.arguments import (
     read_row_tokens,
 )
 from .._inputs.arrays import NumpyArrays, address_of, arrays_of
+from .._inputs.fixed_arrays import FixedArrays
 from .._inputs.history import SlotRows
 from .._inputs.numbers import is_off, read_integer
 from .._inputs.parameters import RowFloats, RowIntegers
 from .._inputs.row_state import check_call_slots, read_distinct_slots
 
 SMALLEST = 2.0**-149
+TARGET_MAX = 2.0**100  # of surprise_target, so that twice the target is finite
 
 
-class RuleUpdates:
+class RuleUpdates(FixedArrays):
     """Values of `surprise`, `top_p` or `adaptive_target` that every drawn token changes.
 
     >>> updates = gumbel.RuleUpdates(num_slots=B, surprise_target=5.0)
@@ -34,8 +36,8 @@ class RuleUpdates:
 
     num_slots    number of slots; in calls without `slots` row b uses slot b.
     surprise_target
-                 mirostat 2's tau, in bits, >= 0, one or [num_slots]. `surprise` starts at twice
-                 this value, and a drawn token of probability p adds surprise_rate *
+                 mirostat 2's tau, in bits, in [0, 2**100], one or [num_slots]. `surprise` starts at
+                 twice this value, and a drawn token of probability p adds surprise_rate *
                  (surprise_target + log2 p), but not below 0. None: no `surprise`.
     surprise_rate
                  mirostat 2's eta, >= 0, one or [num_slots]. Default 0.1.
@@ -71,6 +73,7 @@ class RuleUpdates:
     surprise: Optional[NDArray[np.float32]]  #: [num_slots], or None
     top_p: Optional[NDArray[np.float32]]  #: [num_slots], or None
     adaptive_target: Optional[NDArray[np.float32]]  #: [num_slots], or None
+    _fixed = ("surprise", "top_p", "adaptive_target")
 
     def __init__(
         self,
@@ -102,7 +105,7 @@ class RuleUpdates:
         self.surprise = self.top_p = self.adaptive_target = None
         self._first: list[tuple[Any, Any]] = []  # (array, its first values)
         if surprise_target is not None:
-            target = self._read_floats("surprise_target", surprise_target, 0, np.inf)
+            target = self._read_floats("surprise_target", surprise_target, 0, TARGET_MAX)
             self._set_rows("surprise_target", target, arrays)
             rate = self._read_floats("surprise_rate", surprise_rate, 0, np.inf)
             self._set_rows("surprise_rate", rate, arrays)

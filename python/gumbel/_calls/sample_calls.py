@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _abi
-from .._inputs.arguments import read_matrix, read_row_tokens
+from .._inputs.arguments import do_overlap, read_matrix, read_row_tokens
 from .._inputs.arrays import Array, address_of, import_array
 from .._inputs.common import takes_common
 from .._inputs.numbers import read_integer
 from .._inputs.parameters import Common
 from .._inputs.request import Request
+from .._inputs.row_state import check_writable
 from .._inputs.tensors import is_tensor
 from .library_call import (
     Callee,
@@ -232,11 +233,12 @@ def _read_out(out: Any, logits: _abi.Tensor) -> _abi.Tensor:
         raise TypeError(f"out: dtype {out.dtype} is neither float32 nor that of the logits")
     if found.data == logits.data and (found.dtype, found.stride) != (logits.dtype, logits.stride):
         raise ValueError("out: in place of the logits, it must have their dtype and row stride")
+    if found.data != logits.data and do_overlap(found, logits):
+        raise ValueError("out: overlaps the logits; pass the logits themselves, or other memory")
     if is_tensor(out):
         if out.requires_grad:
             raise ValueError("out: requires a gradient; pass out.detach()")
-    elif not out.flags.writeable:
-        raise ValueError("out: is read-only")
+    check_writable("out", out)
     return found
 
 

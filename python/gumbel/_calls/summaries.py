@@ -14,6 +14,7 @@ from .._inputs.common import takes_common
 from .._inputs.parameters import Common
 from .._inputs.programs import PARAMETERS as PROGRAM_PARAMETERS
 from .._inputs.request import Request
+from .._inputs.row_state import check_writable
 from .._inputs.tensors import is_tensor
 from .library_call import LogitsSource, call_library, read_head, read_logit_options, read_logits
 from .outputs import SampleOutput
@@ -97,11 +98,12 @@ def merge(into: Array, other: Array) -> None:
     shape = _check_summaries("into", into)
     if _check_summaries("other", other) != shape:
         raise ValueError(f"other: expected the shape of into, got {tuple(other.shape)}")
-    if isinstance(into, np.ndarray) and not into.flags.writeable:
-        raise ValueError("into: the array is read-only")
-    error = _abi.Error()
-    where, count = (arrays.device, arrays.stream), int(np.prod(shape))
-    status = _abi.lib.gumbel_merge(*where, address_of(into), address_of(other), count, error)
+    check_writable("into", into)
+    error, count = _abi.Error(), int(np.prod(shape))
+    places = [address_of(into) or 0, address_of(other) or 0]
+    if 0 < abs(places[0] - places[1]) < count * SUMMARY.itemsize:
+        raise ValueError("other: overlaps into; copy it first")
+    status = _abi.lib.gumbel_merge(arrays.device, arrays.stream, *places, count, error)
     _abi.check_status(status, error)
 
 

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from .. import _abi
 from .._inputs.arguments import INT32_MAX, read_row_integers, read_row_tokens
 from .._inputs.arrays import NumpyArrays, address_of, arrays_of, layout_of
+from .._inputs.fixed_arrays import FixedArrays
 from .._inputs.fresh_seeds import fresh_seed
 from .._inputs.history import SlotRows
-from .._inputs.numbers import read_integer
+from .._inputs.numbers import get_length, read_integer
 from .._inputs.parameters import RowIntegers
 from .._inputs.recent import Recent
 from .._inputs.row_state import derive_row_seeds, read_distinct_slots
@@ -26,7 +27,7 @@ Key = Union[bytes, str]  #: 16 bytes, or their 32 hexadecimal digits
 UINT32_MAX = 2**32 - 1
 
 
-class Watermark:
+class Watermark(FixedArrays):
     """Seeds and positions by which each row's tokens are drawn with a watermark.
 
     >>> recent = gumbel.Recent(num_slots=B, capacity=4096)
@@ -53,17 +54,18 @@ class Watermark:
     like         a torch tensor on the device of the calls. None: the CPU, for NumPy arrays and
                  tensors.
 
-    The capacity of the rings must be at least the length of a text. Pass the arrays `seed` and
-    `position` to every draw; prepared calls and captured graphs read them in place. On CUDA calls
-    are queued on the current stream; update() allocates and copies nothing if its arguments are
-    tensors of the library's dtypes. Raises TypeError or ValueError naming the argument. Unstable:
-    may change in a minor release; see docs/compatibility.md.
+    The capacity of the rings must be at least `context`, and at least the length of a text. Pass
+    the arrays `seed` and `position` to every draw; prepared calls and captured graphs read them in
+    place. On CUDA calls are queued on the current stream; update() allocates and copies nothing if
+    its arguments are tensors of the library's dtypes. Raises TypeError or ValueError naming the
+    argument. Unstable: may change in a minor release; see docs/compatibility.md.
     """
 
     seed: NDArray[np.uint64]  #: [num_slots], of the next draw; int64 on a GPU
     position: NDArray[np.uint64]  #: [num_slots], of the next draw; int64 on a GPU
     watermarked: NDArray[np.int32]  #: [num_slots]: element b is 1 if row b of the latest update()
     #: is drawn with the watermark
+    _fixed = ("seed", "position", "watermarked")
 
     def __init__(
         self,
@@ -83,6 +85,7 @@ class Watermark:
         lengths, _ = read_row_integers("context", context, self.num_slots, np.int32, host)
         if (lengths > _abi.CONTEXT_MAX).any():
             raise ValueError(f"context: {lengths.max()} is not in [0, {_abi.CONTEXT_MAX}]")
+        self._longest_context = int(lengths.max())
         starts, _ = read_row_integers("text_start", text_start, self.num_slots, np.uint64, host)
         own, stride = read_row_integers(
             "seed", fresh_seed() if seed is None else seed, self.num_slots, np.uint64, host
@@ -228,6 +231,11 @@ class Watermark:
             raise ValueError(f"recent: is on {recent.device}, the watermark on {self.device}")
         if recent.num_slots != self.num_slots:
             raise ValueError(f"recent: has {recent.num_slots} slots, expected {self.num_slots}")
+        if recent.capacity < self._longest_context:
+            raise ValueError(
+                f"recent: keeps {recent.capacity} tokens, but the context has "
+                f"{self._longest_context}"
+            )
         batch, places, held = SlotRows(arrays, self.num_slots, True).read_slots(slots)
         own, stride = read_row_integers("position", position, self.num_slots, np.uint64, arrays)
         struct = _abi.Watermark.from_buffer_copy(self._struct)
@@ -277,9 +285,11 @@ def detect_watermark(
     Raises TypeError or ValueError naming the argument. Unstable: may change in a minor release; see
     docs/compatibility.md.
     """
-    found = to_numpy("tokens", tokens)
-    host = NumpyArrays(None, None)
-    text = read_row_tokens("tokens", found, ((len(found),),), host)
+    found, host = to_numpy("tokens", tokens), NumpyArrays(None, None)
+    count = get_length(found)
+    if count is None:
+        raise TypeError(f"tokens: expected a list of token ids, got {type(tokens).__name__}")
+    text = read_row_tokens("tokens", found, ((count,),), host)
     scores = np.empty(len(text), np.float64)
     low, high = _read_key("key", key)
     detector = _abi.Detector(
@@ -317,7 +327,11 @@ def _read_keys(keys: Any, num_slots: int) -> NDArray[np.uint64]:
     """Keys as [num_slots, 2]."""
     if isinstance(keys, (bytes, bytearray, str)):
         return np.array([_read_key("key", keys)] * num_slots, np.uint64)
-    keys = list(keys)
+    try:
+        keys = list(keys)
+    except TypeError:
+        kind = type(keys).__name__
+        raise TypeError(f"key: expected bytes, hexadecimal digits or a list, got {kind}") from None
     if len(keys) != num_slots:
         raise ValueError(f"key: expected one key, or {num_slots} of them, got {len(keys)}")
     return np.array([_read_key(f"key[{i}]", key) for i, key in enumerate(keys)], np.uint64)

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import re
+import stat
 import sys
 import tempfile
 from pathlib import Path
@@ -132,25 +133,43 @@ def load_vocabulary(path: str, count: int) -> List[Optional[str]]:
 
 
 def write_file(path: str, text: str) -> None:
-    """Write a file as a whole: its old content stays until the new one is complete."""
-    target = Path(path)
+    """Write a file as a whole: its old content stays until the new one is complete.
+
+    A link stays, and the file that it names is written. Devices and pipes are written in place.
+    """
+    if not path:
+        raise ValueError("--html: expected the name of a file, got an empty one")
     try:
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        if os.path.exists(path) and not os.path.isfile(path):
+            with open(path, "w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+        else:
+            _replace_file(Path(os.path.realpath(path)), text)
     except OSError as error:
         raise ValueError(f"--html: cannot write {path}: {error.strerror or error}") from None
+
+
+def _replace_file(target: Path, text: str) -> None:
+    """Write a file beside `target` and rename it; an existing file keeps its mode."""
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
+        os.chmod(name, _read_mode(target))
         os.replace(name, target)
-    except BaseException as error:
+    except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(name)
-        if isinstance(error, OSError):
-            raise ValueError(f"--html: cannot write {path}: {error.strerror or error}") from None
         raise
+
+
+def _read_mode(target: Path) -> int:
+    """The mode of an existing file, or that of a new one."""
+    with contextlib.suppress(FileNotFoundError):
+        return stat.S_IMODE(target.stat().st_mode)
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
 
 
 def name_option(error: Exception, samplers: bool) -> str:

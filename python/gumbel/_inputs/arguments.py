@@ -102,6 +102,36 @@ def read_matrix(name: str, array: Any) -> _abi.Tensor:
     return _abi.Tensor(found.address, dtype, *found.shape, _row_stride(name, found))
 
 
+def do_overlap(one: _abi.Tensor, other: _abi.Tensor) -> bool:
+    """Whether two matrices of read_matrix() may share memory.
+
+    Matrices side by side, with the same row stride in bytes, do not.
+    """
+    first, second = sorted((_read_extent(one), _read_extent(other)))
+    distance = second.address - first.address
+    if distance >= first.size:
+        return False
+    if first.stride != second.stride or first.size <= first.width:
+        return True
+    column = distance % first.stride
+    return column < first.width or column + second.width > first.stride
+
+
+class _Extent(NamedTuple):
+    """The memory of a matrix, in bytes."""
+
+    address: int
+    width: int  # of a row
+    stride: int
+    size: int  # from the first to the last element
+
+
+def _read_extent(matrix: _abi.Tensor) -> _Extent:
+    size = 4 if matrix.dtype == _abi.FLOAT32 else 2
+    width, stride = size * matrix.cols, size * matrix.stride
+    return _Extent(matrix.data or 0, width, stride, max(matrix.rows - 1, 0) * stride + width)
+
+
 def read_vector(name: str, array: Any) -> _abi.Tensor:
     """A contiguous [cols] array as a tensor of one row."""
     found = _read_layout(name, array, 1)

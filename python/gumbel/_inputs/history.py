@@ -18,13 +18,15 @@ from .arguments import (
     read_token_lists,
 )
 from .arrays import NumpyArrays, TorchArrays, address_of, arrays_of
+from .fixed_arrays import FixedArrays
 from .numbers import get_length, read_integer
-from .row_state import check_call_slots
+from .row_state import check_call_slots, check_writable
 
 _COUNTS = {16: np.uint16, 32: np.int32}
+_COUNT_NAMES = ("int16", "uint16", "int32", "uint32")
 
 
-class History:
+class History(FixedArrays):
     """The prompt and output tokens of each slot, which penalties count.
 
     >>> history = gumbel.History(num_slots=8, vocab_size=len(weight))
@@ -50,6 +52,7 @@ class History:
     output: NDArray[np.uint32]  #: as `prompt`, for the output
     counts: NDArray[Any]  #: [num_slots, vocab_size]: number of times that each token is in the
     #: output; uint16, which torch tensors hold as int16, or int32
+    _fixed = ("prompt", "output", "counts")
 
     def __init__(
         self, num_slots: int, vocab_size: int, *, count_bits: int = 16, like: Optional[Any] = None
@@ -85,12 +88,14 @@ class History:
         found = {name: read_contiguous(name, array) for name, array in named.items()}
         history.num_slots, history.vocab_size = found["history_counts"].shape
         history.count_bits = 8 * found["history_counts"].itemsize
-        if history.count_bits not in _COUNTS:
+        if found["history_counts"].dtype not in _COUNT_NAMES:
             raise TypeError(f"history_counts: expected int16 or int32, got {counts.dtype}")
         words = (history.num_slots, (history.vocab_size + 31) // 32)
         for name in ("history_prompt", "history_output"):
-            if found[name].shape != words or found[name].itemsize != 4:
-                raise ValueError(f"{name}: expected int32 {words}, got {found[name].shape}")
+            if found[name].shape != words or found[name].dtype not in ("int32", "uint32"):
+                raise ValueError(
+                    f"{name}: expected int32 {words}, got {found[name].dtype} {found[name].shape}"
+                )
         history.device = arrays_of(named, None, None).name
         history.prompt, history.output, history.counts = prompt, output, counts
         history._owner = None
@@ -109,7 +114,7 @@ class History:
                      token ids: one list for all rows, or one list for each row. None: no tokens.
         slots        int32 [B]: the slots of these rows. None: all slots, row b being slot b.
         """
-        self._reject_owner()
+        self._check_changes()
         call = _abi.lib.gumbel_history_start
         call_start(call, self.to_struct(), self._get_shape(), prompts, outputs, slots)
 
@@ -123,7 +128,7 @@ class History:
                      as `emitted` of verify(). None: W.
         slots        as in start(), without repeats.
         """
-        self._reject_owner()
+        self._check_changes()
         call = _abi.lib.gumbel_history_update
         call_update(call, self.to_struct(), self._get_shape(), tokens, counts, slots)
 
@@ -147,9 +152,16 @@ class History:
             raise ValueError("history: another gumbel.Recent already keeps it")
         self._owner = weakref.ref(recent)
 
-    def _reject_owner(self) -> None:
+    def check_writable(self) -> None:
+        """Raise ValueError if an array of the caller is read-only."""
+        for name in self._fixed:
+            check_writable(f"history.{name}", getattr(self, name))
+
+    def _check_changes(self) -> None:
+        """Raise ValueError if this history cannot be changed by its own methods."""
         if self.get_owner() is not None:
             raise ValueError("history: a gumbel.Recent keeps it; call the methods of the Recent")
+        self.check_writable()
 
     def _get_shape(self) -> SlotRows:
         return SlotRows(arrays_of({"history": self.prompt}, None, None), self.num_slots)

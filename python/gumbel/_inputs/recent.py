@@ -12,15 +12,17 @@ from numpy.typing import NDArray
 from .. import _abi
 from .arguments import INT32_MAX, read_contiguous, read_row_integers
 from .arrays import NumpyArrays, address_of, arrays_of, layout_of
+from .fixed_arrays import FixedArrays
 from .history import History, SlotRows, call_start, call_update
 from .numbers import read_integer
 from .parameters import RowFloats, RowIntegers, Tokens, TokenSequences
 from .row_lists import RowLists, read_rules
+from .row_state import check_writable
 
 COUNT_MAX = 65535  # of a history
 
 
-class Recent:
+class Recent(FixedArrays):
     """The last tokens of each slot, in rings, from which make_lists() makes token lists.
 
     >>> recent = gumbel.Recent(num_slots=2, capacity=4096)
@@ -50,6 +52,7 @@ class Recent:
     count: NDArray[np.uint64]  #: [num_slots]: tokens of each slot so far, also those that the ring
     #: no longer has; int64 in torch
     history: Optional[History]
+    _fixed = ("tokens", "count", "history")
 
     def __init__(
         self,
@@ -132,6 +135,7 @@ class Recent:
         slots        int32 [B], without repeats: the slots of these rows. None: all slots, row b
                      being slot b.
         """
+        self._check_writable()
         call = _abi.lib.gumbel_recent_start
         call_start(call, self._struct, self._get_shape(), prompts, outputs, slots)
 
@@ -145,6 +149,7 @@ class Recent:
                      as `emitted` of verify(). None: W.
         slots        as in start().
         """
+        self._check_writable()
         call = _abi.lib.gumbel_recent_append
         call_update(call, self._struct, self._get_shape(), tokens, counts, slots)
 
@@ -224,6 +229,12 @@ class Recent:
     def _get_shape(self) -> SlotRows:
         arrays = arrays_of({"recent": self.tokens}, None, None)
         return SlotRows(arrays, self.num_slots, distinct=True)
+
+    def _check_writable(self) -> None:
+        check_writable("recent.tokens", self.tokens)
+        check_writable("recent.count", self.count)
+        if self.history is not None:
+            self.history.check_writable()
 
     def _check_history(self, history: Optional[History]) -> None:
         if history is None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import _abi
-from .arguments import read_token_lists
+from .arguments import read_row_integers, read_token_lists
 from .numbers import is_off, read_choice
 from .parameters import Orders, RowFloats, RowIntegers
 from .programs import (
@@ -43,6 +43,8 @@ def set_truncation(
     tie_rule = read_choice("ties", ties, TIES)
     rules = read_rules(orders, programs) if programs else {}
     if not rules and is_off(min_p, 0.0) and is_off(top_k, 0) and is_off(top_p, 1.0):
+        if programs.get("program") is not None:
+            _check_program(request, programs["program"], len(orders))
         return
     truncation = _abi.Truncation(ties=tie_rule)
     limits = {
@@ -55,6 +57,19 @@ def set_truncation(
         truncation.order = known.value
     else:
         _set_orders(request, truncation, orders, limits, rules, programs)
+
+
+def _check_program(request: Request, program: RowIntegers, count: int) -> None:
+    """Raise TypeError or ValueError for programs of rows, of which there are `count`.
+
+    Values on a GPU are not checked.
+    """
+    found, _ = read_row_integers("program", program, request.places, np.int32, request.arrays)
+    bad = found >= count if isinstance(found, np.ndarray) else np.zeros(1, bool)
+    if bad.any():
+        row = int(np.argmax(bad))
+        name = "program" if len(found) == 1 else f"program[{row}]"
+        raise ValueError(f"{name}: is {found[row]}; it must be in 0..{count - 1}")
 
 
 def _set_orders(

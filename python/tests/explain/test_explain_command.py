@@ -97,6 +97,23 @@ def _read_umask():
     return mask
 
 
+def test_links_modes_and_pipes_are_kept(tmp_path):
+    page, link, pipe = (tmp_path / name for name in ("page.html", "link.html", "pipe"))
+    page.write_text("old")
+    page.chmod(0o600)
+    link.symlink_to(page.name)
+    write_file(str(link), "new")
+    assert link.is_symlink() and page.read_text() == "new"
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_file(str(pipe), "page")
+        assert stat.S_ISFIFO(pipe.stat().st_mode) and os.read(reader, 99) == b"page"
+    finally:
+        os.close(reader)
+
+
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     page = tmp_path / "page.html"
     page.write_text("old")
@@ -199,6 +216,7 @@ def test_files_that_are_no_logits(tmp_path, kind, message):
         (["--vocabulary=missing.txt"], "--vocabulary: cannot read missing.txt: No such file"),
         (["--html=missing/page.html"], "--html: cannot write missing/page.html: No such file"),
         (["--html=/"], "--html: cannot write /: "),
+        (["--html="], "--html: expected the name of a file"),
     ],
 )
 def test_errors_name_the_option(file, options, message):
