@@ -81,6 +81,7 @@ def test_out_may_not_overlap_the_logits():
     logits, beside = memory[:B, :V], memory[:B, V:]
     logits[:] = LOGITS
     wanted = gumbel.process_logits(LOGITS, temperature=2)
+    gumbel.process_logits(memory[:0, :V], out=memory[:0, 1 : V + 1])  # no rows
     for out in (beside, memory[B : 2 * B, :V]):
         np.testing.assert_array_equal(
             gumbel.process_logits(logits, temperature=2, out=out), wanted

@@ -129,7 +129,8 @@ class _Extent(NamedTuple):
 def _read_extent(matrix: _abi.Tensor) -> _Extent:
     size = 4 if matrix.dtype == _abi.FLOAT32 else 2
     width, stride = size * matrix.cols, size * matrix.stride
-    return _Extent(matrix.data or 0, width, stride, max(matrix.rows - 1, 0) * stride + width)
+    extent = (matrix.rows - 1) * stride + width if matrix.rows else 0
+    return _Extent(matrix.data or 0, width, stride, extent)
 
 
 def read_vector(name: str, array: Any) -> _abi.Tensor:
