@@ -173,8 +173,11 @@ static gumbel_status read_proposal(verify_call *call, const gumbel_device *devic
     q->with_path = q->features & GUMBEL_FEATURE_PENALTIES && v->draft.max_nodes > 1;
     if (!call->rules_on_host || v->draft.rule != GUMBEL_RULE_REJECTION)
         return GUMBEL_OK;
-    if (!v->drawn.num_best)
+    if (!v->drawn.num_best) { /* the caller's arrays have no places for the list */
         v->drawn.num_best = GUMBEL_BEST_MAX;
+        v->drawn.best_ids = NULL;
+        v->drawn.best_scores = NULL;
+    }
     call->proposal.num_best = v->drawn.num_best;
     return GUMBEL_OK;
 }

@@ -137,8 +137,8 @@ static void make_drafts(gumbel_device *device, residual_case *s, int cuts)
     outcome_free(generated);
 }
 
-/* Verifies with `listed` best scores, from heads or logits; 0: as many as the library lists by
- * itself. */
+/* Verifies with `num_best` best scores, from heads or logits; 0: with arrays for them, which are
+ * not written; -1: without outputs of rows. */
 static void verify_case(gumbel_device *device, residual_case *s, gumbel_rule rule, int cuts,
                         int32_t num_best, int by_head)
 {
@@ -151,7 +151,7 @@ static void verify_case(gumbel_device *device, residual_case *s, gumbel_rule rul
                           .tokens = s->row_tokens,
                           .best_ids = s->best_ids,
                           .best_scores = s->best_scores,
-                          .num_best = num_best};
+                          .num_best = num_best >= 0 ? num_best : 0};
     gumbel_draft d = {.struct_size = sizeof d,
                       .requests = R,
                       .max_nodes = M,
@@ -166,7 +166,7 @@ static void verify_case(gumbel_device *device, residual_case *s, gumbel_rule rul
                          .accepted = s->accepted,
                          .status = s->status,
                          .logprobs = s->logprobs,
-                         .rows = num_best ? &rows : NULL};
+                         .rows = num_best >= 0 ? &rows : NULL};
     gumbel_error error = {"", ""};
     size_t bytes = 0;
     gumbel_status status = gumbel_verify_workspace_size(
@@ -192,7 +192,7 @@ static void tokens_do_not_depend_on_the_list_length(void **state)
         int32_t tokens[N], rejected = 0;
         float logprobs[N];
         make_drafts(*state, s, cuts);
-        verify_case(*state, s, GUMBEL_RULE_REJECTION, cuts, 0, 0);
+        verify_case(*state, s, GUMBEL_RULE_REJECTION, cuts, -1, 0);
         memcpy(tokens, s->tokens, sizeof tokens);
         memcpy(logprobs, s->logprobs, sizeof logprobs);
         for (int r = 0; r < R; r++) {
@@ -200,6 +200,13 @@ static void tokens_do_not_depend_on_the_list_length(void **state)
             assert_true(s->emitted[r] == s->accepted[r] + 1);
             rejected += s->emitted[r] < M;
         }
+        memset(s->best_ids, 0x5A, sizeof s->best_ids);
+        memset(s->best_scores, 0x5A, sizeof s->best_scores);
+        verify_case(*state, s, GUMBEL_RULE_REJECTION, cuts, 0, 0);
+        assert_memory_equal(tokens, s->tokens, sizeof tokens);
+        for (size_t k = 0; k < sizeof s->best_ids / sizeof *s->best_ids; k++)
+            assert_int_equal(s->best_ids[k], 0x5A5A5A5A);
+        assert_memory_equal(s->best_scores, s->best_ids, sizeof s->best_scores);
         for (int32_t best = 1; best <= GUMBEL_BEST_MAX; best = best < 3 ? best + 1 : 16 * best) {
             verify_case(*state, s, GUMBEL_RULE_REJECTION, cuts, best, 0);
             assert_memory_equal(tokens, s->tokens, sizeof tokens);
@@ -207,7 +214,7 @@ static void tokens_do_not_depend_on_the_list_length(void **state)
         }
         verify_case(*state, s, GUMBEL_RULE_REJECTION, cuts, 1, 1);
         assert_memory_equal(tokens, s->tokens, sizeof tokens);
-        verify_case(*state, s, GUMBEL_RULE_REJECTION, cuts, 0, 1);
+        verify_case(*state, s, GUMBEL_RULE_REJECTION, cuts, -1, 1);
         assert_memory_equal(tokens, s->tokens, sizeof tokens);
         print_message("%d of %d requests had a draft rejected\n", (int)rejected, R);
         assert_true(one_token_differs || rejected > 5);
@@ -259,7 +266,7 @@ static void drafts_of_the_target_are_accepted(void **state)
         residual_case *s = make_residual_case(0, 77);
         memcpy(s->draft, s->target, sizeof s->draft);
         make_drafts(*state, s, 1);
-        verify_case(*state, s, block ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, 1, 0, 0);
+        verify_case(*state, s, block ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, 1, -1, 0);
         for (int r = 0; r < R; r++) {
             assert_int_equal(s->accepted[r], M - 1);
             for (int j = 0; j + 1 < M; j++)
@@ -321,7 +328,7 @@ static void faulty_rows_of_target_and_draft(void **state)
             s->target[(size_t)(r * M + 2) * V + 3] = NAN;
     }
     for (int block = 0; block < 2; block++) {
-        verify_case(*state, s, block ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, 0, 0, 0);
+        verify_case(*state, s, block ? GUMBEL_RULE_BLOCK : GUMBEL_RULE_REJECTION, 0, -1, 0);
         for (int r = 0; r < R; r++) {
             assert_true(s->status[r] == GUMBEL_ROW_OK || r % 5 == 4);
             assert_true(s->emitted[r] >= 1 && s->emitted[r] <= (r % 5 == 4 ? 2 : M));
