@@ -376,6 +376,14 @@ def test_programs_that_are_no_integers(program):
         gumbel.sample_logits(LOGITS, order=["hf", "vllm"], program=program)
 
 
+def test_programs_in_tensors_are_checked():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ValueError, match=r"^program\[3\]: is 2; it must be in 0\.\.0"):
+        gumbel.sample_logits(
+            torch.tensor(LOGITS), order=["hf"], program=torch.tensor([0, 0, 0, 2])
+        )
+
+
 def test_the_advice_of_errors_is_an_order():
     with pytest.raises(ValueError, match="^eta: ") as error:
         gumbel.sample_logits(LOGITS, eta=0.1, order="llama.cpp")

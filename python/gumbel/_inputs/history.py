@@ -18,9 +18,9 @@ from .arguments import (
     read_token_lists,
 )
 from .arrays import NumpyArrays, TorchArrays, address_of, arrays_of
-from .fixed_arrays import FixedArrays
+from .fixed_arrays import FixedArrays, check_arrays
 from .numbers import get_length, read_integer
-from .row_state import check_call_slots, check_writable
+from .row_state import check_call_slots
 
 _COUNTS = {16: np.uint16, 32: np.int32}
 _COUNT_NAMES = ("int16", "uint16", "int32", "uint32")
@@ -152,16 +152,11 @@ class History(FixedArrays):
             raise ValueError("history: another gumbel.Recent already keeps it")
         self._owner = weakref.ref(recent)
 
-    def check_writable(self) -> None:
-        """Raise ValueError if an array of the caller is read-only."""
-        for name in self._fixed:
-            check_writable(f"history.{name}", getattr(self, name))
-
     def _check_changes(self) -> None:
         """Raise ValueError if this history cannot be changed by its own methods."""
         if self.get_owner() is not None:
             raise ValueError("history: a gumbel.Recent keeps it; call the methods of the Recent")
-        self.check_writable()
+        check_arrays(self)
 
     def _get_shape(self) -> SlotRows:
         return SlotRows(arrays_of({"history": self.prompt}, None, None), self.num_slots)

@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from .. import _abi
 from .arguments import INT32_MAX, read_contiguous, read_row_integers
 from .arrays import NumpyArrays, address_of, arrays_of, layout_of
-from .fixed_arrays import FixedArrays
+from .fixed_arrays import FixedArrays, check_arrays
 from .history import History, SlotRows, call_start, call_update
 from .numbers import read_integer
 from .parameters import RowFloats, RowIntegers, Tokens, TokenSequences
 from .row_lists import RowLists, read_rules
-from .row_state import check_writable
 
 COUNT_MAX = 65535  # of a history
 
@@ -135,7 +134,7 @@ class Recent(FixedArrays):
         slots        int32 [B], without repeats: the slots of these rows. None: all slots, row b
                      being slot b.
         """
-        self._check_writable()
+        check_arrays(self)
         call = _abi.lib.gumbel_recent_start
         call_start(call, self._struct, self._get_shape(), prompts, outputs, slots)
 
@@ -149,7 +148,7 @@ class Recent(FixedArrays):
                      as `emitted` of verify(). None: W.
         slots        as in start().
         """
-        self._check_writable()
+        check_arrays(self)
         call = _abi.lib.gumbel_recent_append
         call_update(call, self._struct, self._get_shape(), tokens, counts, slots)
 
@@ -229,12 +228,6 @@ class Recent(FixedArrays):
     def _get_shape(self) -> SlotRows:
         arrays = arrays_of({"recent": self.tokens}, None, None)
         return SlotRows(arrays, self.num_slots, distinct=True)
-
-    def _check_writable(self) -> None:
-        check_writable("recent.tokens", self.tokens)
-        check_writable("recent.count", self.count)
-        if self.history is not None:
-            self.history.check_writable()
 
     def _check_history(self, history: Optional[History]) -> None:
         if history is None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import _abi
 from .arguments import read_row_integers, read_token_lists
+from .arrays import NumpyArrays
 from .numbers import is_off, read_choice
 from .parameters import Orders, RowFloats, RowIntegers
 from .programs import (
@@ -24,6 +25,7 @@ from .programs import (
     read_rules,
 )
 from .request import Request
+from .tensors import is_tensor
 
 TIES = {"all": _abi.TIES_ALL, "exact": _abi.TIES_EXACT}
 
@@ -62,12 +64,13 @@ def set_truncation(
 def _check_program(request: Request, program: RowIntegers, count: int) -> None:
     """Raise TypeError or ValueError for programs of rows, of which there are `count`.
 
-    Values on a GPU are not checked.
+    Values on a GPU are not checked, and those on the host are not copied to one.
     """
-    found, _ = read_row_integers("program", program, request.places, np.int32, request.arrays)
-    bad = found >= count if isinstance(found, np.ndarray) else np.zeros(1, bool)
-    if bad.any():
-        row = int(np.argmax(bad))
+    on_gpu = is_tensor(program) and program.is_cuda
+    arrays = request.arrays if on_gpu else NumpyArrays(None, None)
+    found, _ = read_row_integers("program", program, request.places, np.int32, arrays)
+    if isinstance(found, np.ndarray) and (found >= count).any():
+        row = int(np.argmax(found >= count))
         name = "program" if len(found) == 1 else f"program[{row}]"
         raise ValueError(f"{name}: is {found[row]}; it must be in 0..{count - 1}")
 
